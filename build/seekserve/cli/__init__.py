@@ -1,0 +1,83 @@
+"""The command line. One module per command, loaded only when that command is called; one handler turns errors into exit
+codes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+__all__ = ["cli", "main"]
+
+# name -> (module, one-line help). The help stands here so that `seekserve --help` imports no command.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("demo", "Run the whole path on the tiny checkpoint: build, render, install, launch, generate."),
+    "serve": ("serve", "Build, render, install and launch a checkpoint in one command."),
+    "inspect": ("inspect", "Say what a checkpoint is and what is wrong with it."),
+    "build-engine": ("build_engine", "Build an engine bundle from a checkpoint."),
+    "render": ("render", "Render the Triton model repository of a bundle."),
+    "install-backend": ("install_backend", "Install the seekserve backend into a Triton backend directory."),
+    "launch": ("launch", "Start tritonserver on a rendered repository and watch over it."),
+    "status": ("status", "Show models, readiness, URLs, queue and KV numbers of a launched server."),
+    "stop": ("stop", "Stop a server started with launch --detach."),
+    "generate": ("generate", "Send one prompt to a running server and stream the answer."),
+    "doctor": ("doctor", "Check this machine for what commonly breaks a deployment."),
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module when the command runs; listing them imports nothing."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        module = importlib.import_module(f"{__name__}.{entry[0]}")
+        command = module.command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_text) for name, (_, help_text) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            if near:
+                error.message += f" Did you mean {near[0]!r}?"
+            raise
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name=None, version=None, message="%(version)s", prog_name="seekserve")
+def cli() -> None:
+    """From a DeepSeek checkpoint to a service that keeps its promises under load."""
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Runs the command line and exits: 0 done, 2 bad input, 3 does not fit or conflict, 4 server, 130 interrupted."""
+    from seekserve.errors import SeekserveError
+
+    try:
+        code = cli.main(args=argv, standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except SeekserveError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+    sys.exit(code if isinstance(code, int) else 0)

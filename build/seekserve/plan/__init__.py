@@ -1,0 +1,1 @@
+"""Inputs + ModelFacts -> Plan: resolved, frozen, every value with its source."""
