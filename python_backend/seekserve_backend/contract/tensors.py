@@ -1,0 +1,101 @@
+"""Tensor names, types and ranks of the served model: those of the stock TensorRT-LLM ensemble, and ours beside them.
+
+The renderer writes config.pbtxt from these tables and the backend reads requests by them, so the two cannot drift.
+Source of the stock names: triton-inference-server/tensorrtllm_backend,
+all_models/inflight_batcher_llm/ensemble/config.pbtxt. Clients of the stock ensemble send rank-2 tensors `[1, 1]`: the
+model declares `max_batch_size` 1 and dims `[1]` or `[-1]`.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+__all__ = ["INPUTS", "INPUT_BY_NAME", "OUTPUTS", "Handling", "TensorSpec"]
+
+
+class Handling(enum.Enum):
+    """What the backend does with an input."""
+
+    USED = "used"
+    NEUTRAL_ONLY = "neutral_only"
+    """Accepted when it asks for nothing (the neutral value), INVALID_ARG otherwise: never silently ignored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    name: str
+    data_type: str
+    """Triton's TYPE_ name without the prefix: STRING, INT32, INT64, UINT64, FP32, BOOL."""
+    dims: tuple[int, ...] = (1,)
+    handling: Handling = Handling.USED
+    neutral: object = None
+    """For NEUTRAL_ONLY: the value that asks for nothing; None where every value is harmless with one sequence."""
+    ours: bool = False
+    help: str = ""
+
+
+def _in(name: str, data_type: str, help: str, *, dims: tuple[int, ...] = (1,), ours: bool = False) -> TensorSpec:
+    return TensorSpec(name=name, data_type=data_type, dims=dims, ours=ours, help=help)
+
+
+def _neutral(name: str, data_type: str, neutral: object, *, dims: tuple[int, ...] = (1,)) -> TensorSpec:
+    return TensorSpec(name=name, data_type=data_type, dims=dims, handling=Handling.NEUTRAL_ONLY, neutral=neutral)
+
+
+INPUTS: tuple[TensorSpec, ...] = (
+    _in("text_input", "STRING", "raw prompt, exactly as the model shall see it (one BOS is added when missing)"),
+    _in("max_tokens", "INT32", "tokens to produce at most"),
+    _in("stream", "BOOL", "true: one response for each piece of text; false: one response at the end"),
+    _in("stop_words", "STRING", "texts that end the output; they are not part of it", dims=(-1,)),
+    _in("end_id", "INT32", "token id that ends the output, instead of the checkpoint's own"),
+    _in("temperature", "FP32", "0 or absent: greedy"),
+    _in("top_k", "INT32", "0: off"),
+    _in("top_p", "FP32", "0 or 1: off"),
+    _in("seed", "UINT64", "makes sampling repeatable"),
+    _in("repetition_penalty", "FP32", "1: off"),
+    _in("presence_penalty", "FP32", "0: off"),
+    _in("frequency_penalty", "FP32", "0: off"),
+    _in("min_tokens", "INT32", "no end before this many tokens"),
+    _in("exclude_input_in_output", "BOOL", "true (default): the output holds only what the model produced"),
+    _in("return_num_input_tokens", "BOOL", "fill num_input_tokens"),
+    _in("return_num_output_tokens", "BOOL", "fill num_output_tokens"),
+    _neutral("pad_id", "INT32", None),
+    _neutral("bad_words", "STRING", "", dims=(-1,)),
+    _neutral("num_return_sequences", "INT32", 1),
+    _neutral("beam_width", "INT32", 1),
+    _neutral("length_penalty", "FP32", None),
+    _neutral("return_log_probs", "BOOL", False),
+    _neutral("return_context_logits", "BOOL", False),
+    _neutral("return_generation_logits", "BOOL", False),
+    _neutral("return_perf_metrics", "BOOL", False),
+    _neutral("decoder_text_input", "STRING", ""),
+    _neutral("embedding_bias_words", "STRING", "", dims=(-1,)),
+    _neutral("guided_decoding_guide_type", "STRING", ""),
+    _neutral("guided_decoding_guide", "STRING", ""),
+    _in(
+        "messages", "STRING", "JSON list of chat messages (OpenAI form), rendered with the model's template", ours=True
+    ),
+    _in("input_ids", "INT32", "token ids instead of text", dims=(-1,), ours=True),
+    _in("request_class", "STRING", "class of the policy; absent: its default class", ours=True),
+    _in("tenant", "STRING", "who is asking", ours=True),
+    _in("deadline_ms", "INT32", "time from arrival to first token, after which an answer is useless", ours=True),
+)
+INPUT_BY_NAME = {spec.name: spec for spec in INPUTS}
+
+OUTPUTS: tuple[TensorSpec, ...] = (
+    TensorSpec(name="text_output", data_type="STRING", dims=(-1,), help="the piece of text since the last response"),
+    TensorSpec(name="finish_reason", data_type="STRING", ours=True, help="stop or length, on the last response only"),
+    TensorSpec(name="prompt_tokens", data_type="INT32", ours=True, help="tokens of the prompt, on the last response"),
+    TensorSpec(
+        name="completion_tokens", data_type="INT32", ours=True, help="tokens produced so far, on every response"
+    ),
+    TensorSpec(
+        name="queue_ms",
+        data_type="FP32",
+        ours=True,
+        help="time from arrival to release, on the first and the last response",
+    ),
+    TensorSpec(name="num_input_tokens", data_type="INT32", help="as prompt_tokens, when asked for"),
+    TensorSpec(name="num_output_tokens", data_type="INT32", help="as completion_tokens, when asked for"),
+)

@@ -1,0 +1,159 @@
+"""The nouns of the scheduling core: what goes in, what comes out. Data only, no decisions.
+
+Life of a request: offered (its bytes are being tokenised) -> queued -> running -> one terminal kind. Every offered
+request reaches exactly one terminal kind; `Counts.balance()` is the sum that proves it.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from ..contract.refusal import ErrorCode
+
+__all__ = [
+    "Accepted",
+    "Counts",
+    "Decision",
+    "End",
+    "Expire",
+    "Phase",
+    "Refused",
+    "Release",
+    "Request",
+    "Signals",
+    "Snapshot",
+    "StepReport",
+    "Terminal",
+]
+
+
+class Phase(enum.Enum):
+    INTAKE = "intake"
+    QUEUED = "queued"
+    RUNNING = "running"
+
+
+class Terminal(enum.Enum):
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A tokenised request as the core sees it: lengths and wishes, no text."""
+
+    id: str
+    prompt_tokens: int
+    max_tokens: int | None
+    """Asked for by the client; None: the policy's default."""
+    request_class: str | None = None
+    tenant: str = ""
+    deadline_ms: int | None = None
+    """From arrival to first token; None: the class's own."""
+    arrival_s: float = 0.0
+    """When its bytes arrived, on the service's clock."""
+    is_probe: bool = False
+    """Readiness probes are exempt from shedding (but not from limits)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    id: str
+    max_tokens: int
+    """What it may produce, after clamping."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A terminal answer at arrival."""
+
+    id: str
+    code: ErrorCode
+    reason: str
+    retry_after_ms: int | None = None
+    field: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Hand this request to the engine now."""
+
+    id: str
+    max_tokens: int
+    queue_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expire:
+    """Its deadline passed. `was_running` tells the service to cancel it in the engine as well."""
+
+    id: str
+    waited_ms: float
+    deadline_ms: int
+    was_running: bool
+
+
+Decision = Release | Expire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signals:
+    """What the engine says about itself at the time of a `step`; None where it does not know."""
+
+    kv_free_blocks: int | None = None
+    kv_total_blocks: int | None = None
+    engine_running: int = 0
+    is_draining: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """A running request ended: FINISHED, CANCELLED or FAILED."""
+
+    id: str
+    terminal: Terminal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """Everything one engine step brought, as the core needs it."""
+
+    step_ms: float
+    batch_size: int = 0
+    prefill_tokens: int = 0
+    tokens_by_request: tuple[tuple[str, int], ...] = ()
+    """(request id, tokens produced in this step); the first entry of an id is its first token."""
+    ends: tuple[End, ...] = ()
+    kv_used_blocks: int | None = None
+
+
+@dataclass(slots=True)
+class Counts:
+    """Terminal-event accounting; counters only grow."""
+
+    offered: int = 0
+    terminals: dict[Terminal, int] = field(default_factory=lambda: dict.fromkeys(Terminal, 0))
+
+    def balance(self, *, intake: int, queued: int, running: int) -> int:
+        """Zero when nothing was lost or counted twice."""
+        return self.offered - intake - queued - running - sum(self.terminals.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Numbers for status and metrics, taken under the service's lock."""
+
+    intake: int
+    queued_by_class: dict[str, int]
+    queued_by_bucket: dict[str, int]
+    running: int
+    reserved_blocks: int
+    offered: int
+    terminals: dict[str, int]
+    refused_by_code: dict[str, int]
+    policy_name: str
+    policy_generation: int

@@ -1,0 +1,1 @@
+"""One port (`port.py`), several adapters: reference (CPU), later trtllm, synthetic and triton (BLS)."""
