@@ -1,0 +1,59 @@
+"""What the service asks for and answers, free of Triton: the inbound request and the outgoing chunk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .engines.port import Sampling
+
+__all__ = ["Chunk", "Inbound", "InvalidInput"]
+
+
+class InvalidInput(ValueError):
+    """The client's input is wrong; `field` names the tensor and the message holds the bound."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        self.field = field
+        self.reason = reason
+        super().__init__(f"{field}: {reason}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inbound:
+    """A request as copied out of Triton's tensors. Exactly one of text, messages and input_ids is given."""
+
+    client_id: str = ""
+    text: bytes | None = None
+    messages: bytes | None = None
+    input_ids: tuple[int, ...] | None = None
+    max_tokens: int | None = None
+    stream: bool = False
+    stop_words: tuple[str, ...] = ()
+    end_id: int | None = None
+    sampling: Sampling = field(default_factory=Sampling)
+    echo_prompt: bool = False
+    wants_num_input_tokens: bool = False
+    wants_num_output_tokens: bool = False
+    request_class: str | None = None
+    tenant: str = ""
+    deadline_ms: int | None = None
+    is_probe: bool = False
+
+    @property
+    def prompt_bytes(self) -> int:
+        if self.input_ids is not None:
+            return 4 * len(self.input_ids)
+        return len(self.text if self.text is not None else self.messages or b"")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """One response. `finish_reason` on the last one only."""
+
+    text: str
+    completion_tokens: int
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    queue_ms: float | None = None
+    num_input_tokens: int | None = None
+    num_output_tokens: int | None = None

@@ -1,0 +1,186 @@
+"""Builds the service from what Triton hands over, and passes requests on. Lives as long as one model instance.
+
+Fails at load, with one sentence, when the environment or the bundle is not what it should be.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import seekserve_backend
+
+from ..answers import InvalidInput
+from ..contract.bundle import Bundle
+from ..contract.policy import Policy
+from ..contract.refusal import ErrorCode, ErrorLine
+from ..core.scheduler import Scheduler
+from ..engines.port import Engine, EngineInfo
+from ..prompts import PromptEncoder
+from ..service import Service
+from ..text.token_bytes import TokenBytes
+from .metrics import Metrics
+from .monitor import Monitor
+from .sink import TritonSink
+from .wire import read_request
+
+__all__ = ["Host"]
+
+_log = logging.getLogger(__name__)
+
+
+class Host:
+    """`take` is called on Triton's execute thread; everything else happens on the service's own threads."""
+
+    def __init__(self, args: dict[str, Any], utils: Any, *, installed_at: Path) -> None:
+        _log_through(utils.Logger)
+        _check_environment(installed_at, utils)
+        config = json.loads(args["model_config"])
+        model = str(args["model_name"])
+        bundle_dir = Path(_parameter(config, "bundle_dir"))
+        bundle = Bundle.load(bundle_dir)
+        policy = Policy.load(Path(args["model_repository"]) / _parameter(config, "policy_file"))
+        prompts = PromptEncoder(bundle_dir / "tokenizer")
+        run_dir = os.environ.get("SEEKSERVE_RUN_DIR")
+        self._utils = utils
+        self._probe_key = os.environ.get("SEEKSERVE_PROBE_KEY")
+        self._service = Service(
+            policy=policy,
+            scheduler=Scheduler(policy, bundle.limits, bundle.kv),
+            engine_factory=engine_factory(bundle, bundle_dir),
+            encode=prompts.encode,
+            vocabulary=TokenBytes.from_tokenizer_json(prompts.tokenizer_json),
+        )
+        metrics = Metrics(utils, model)
+        self._monitor = Monitor(
+            model=model,
+            run_dir=Path(run_dir) if run_dir else None,
+            stats=self._service.stats,
+            flush=metrics.flush,
+        )
+        _log.info(
+            "seekserve %s serves %s with the %s engine", seekserve_backend.__version__, bundle.name, bundle.engine
+        )
+
+    def start(self) -> None:
+        self._service.start()
+        self._monitor.start()
+
+    def take(self, request: Any) -> None:
+        """Never raises, and leaves no request without a terminal answer."""
+        try:
+            sink = TritonSink(request.get_response_sender(), self._utils)
+        except Exception:
+            _log.exception("no response sender; this request cannot be answered")
+            return
+        try:
+            inbound = read_request(request, probe_key=self._probe_key)
+        except InvalidInput as error:
+            self._service.refuse_invalid(_request_id(request), sink, error)
+        except Exception:
+            _log.exception("reading a request failed")
+            sink.error(_unreadable(request))
+        else:
+            self._service.accept(inbound, sink)
+
+    def stop(self) -> None:
+        self._service.stop()
+        self._monitor.stop()
+
+
+def engine_factory(bundle: Bundle, bundle_dir: Path) -> Callable[[], Engine]:
+    """How to make the bundle's engine; each call makes a fresh one."""
+    if bundle.engine == "reference":
+        from ..engines.reference.engine import ReferenceEngine
+
+        return lambda: ReferenceEngine(bundle_dir, bundle)
+    if bundle.engine == "synthetic":
+        from ..engines.synthetic import SyntheticEngine
+
+        info = EngineInfo(
+            kind="synthetic",
+            max_seq_len_tokens=bundle.limits.max_seq_len_tokens,
+            max_batch_size=bundle.limits.max_batch_size,
+            block_tokens=bundle.kv.block_tokens,
+            kv_total_blocks=bundle.kv.capacity_blocks,
+            vocab_size=2,
+            eos_ids=(),
+        )
+        chunk = bundle.limits.prefill_chunk_tokens
+        return lambda: SyntheticEngine(info, token_id=_PLAIN_TOKEN_ID, chunk_tokens=chunk, step_model=bundle.step_model)
+    raise ValueError(f"bundle {bundle_dir}: this backend has no engine of kind {bundle.engine!r}")
+
+
+# In every byte-level vocabulary the first ids after the control tokens are printable single bytes.
+_PLAIN_TOKEN_ID = 40
+
+
+def _parameter(config: dict[str, Any], name: str) -> str:
+    try:
+        value = config["parameters"][name]["string_value"]
+    except KeyError:
+        raise ValueError(
+            f"config.pbtxt has no parameter {name!r}; render the repository again with `seekserve render`"
+        ) from None
+    return str(value)
+
+
+def _check_environment(installed_at: Path, utils: Any) -> None:
+    """Compares what the stub really loaded with what it should have loaded."""
+    import numpy
+
+    # Stubs that cannot build responses with parameters (before 2025) abort on the first BYTES tensor under numpy 2.
+    is_old_stub = "parameters" not in (utils.InferenceResponse.__init__.__doc__ or "")
+    if is_old_stub and int(numpy.__version__.split(".")[0]) >= 2:
+        raise RuntimeError(
+            f"numpy {numpy.__version__} from {numpy.__file__} crashes this Triton's stub; install 'numpy<2' there"
+        )
+    found = Path(seekserve_backend.__file__).resolve().parent.parent
+    if found != installed_at.resolve():
+        raise RuntimeError(
+            f"seekserve_backend was loaded from {found} instead of {installed_at}; "
+            "run `seekserve install-backend` again and take the other copy off the path"
+        )
+
+
+def _request_id(request: Any) -> str:
+    try:
+        return str(request.request_id() or "")
+    except Exception:
+        return ""
+
+
+def _unreadable(request: Any) -> ErrorLine:
+    return ErrorLine(
+        code=ErrorCode.FAILED,
+        reason="the request could not be read; the server's log says why",
+        request_id=_request_id(request),
+    )
+
+
+class _TritonHandler(logging.Handler):
+    """Sends our log records to Triton's own log."""
+
+    def __init__(self, logger: Any) -> None:
+        super().__init__()
+        self._logger = logger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = self.format(record)
+        if record.levelno >= logging.ERROR:
+            self._logger.log_error(text)
+        elif record.levelno >= logging.WARNING:
+            self._logger.log_warn(text)
+        else:
+            self._logger.log_info(text)
+
+
+def _log_through(logger: Any) -> None:
+    package = logging.getLogger("seekserve_backend")
+    package.handlers = [_TritonHandler(logger)]
+    package.setLevel(logging.INFO)
+    package.propagate = False

@@ -1,0 +1,203 @@
+"""Triton tensors <-> the service's own nouns. Copies bytes out and holds no Triton object afterwards.
+
+Every input of the contract is either used or must ask for nothing; a tensor of the wrong shape, type or range is an
+InvalidInput that names it. numpy is the stub's own, so it is imported late.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..answers import Chunk, Inbound, InvalidInput
+from ..contract.tensors import INPUT_BY_NAME, Handling
+from ..engines.port import Sampling
+
+__all__ = ["PROBE_PARAMETER", "read_request", "response_values"]
+
+PROBE_PARAMETER = "seekserve_probe"
+_CLASS_KEYS = ("request_class", "x-request-type", "X-Request-Type")
+_MAX_STOP_WORDS = 16
+_MAX_STOP_BYTES = 1024
+
+
+def read_request(request: Any, *, probe_key: str | None) -> Inbound:
+    """Reads a `pb_utils.InferenceRequest`. Raises InvalidInput for anything that cannot be honoured."""
+    values = {tensor.name(): _flat(tensor.name(), tensor.as_numpy()) for tensor in request.inputs()}
+    for name in values:
+        _check_neutral(name, values[name])
+    parameters = _parameters(request)
+    reader = _Reader(values, parameters)
+    text, messages, input_ids = values.get("text_input"), values.get("messages"), values.get("input_ids")
+    given = [n for n, v in (("text_input", text), ("messages", messages), ("input_ids", input_ids)) if v is not None]
+    # A stock client may be made to send an empty text_input beside the input it means.
+    if len(given) > 1 and text == [b""]:
+        text = None
+        given.remove("text_input")
+    if len(given) != 1:
+        raise InvalidInput(
+            "text_input",
+            f"exactly one of text_input, messages and input_ids is needed, got {', '.join(given) or 'none'}",
+        )
+    return Inbound(
+        client_id=str(request.request_id() or ""),
+        text=None if text is None else _one("text_input", text),
+        messages=None if messages is None else _one("messages", messages),
+        input_ids=None if input_ids is None else tuple(int(i) for i in input_ids),
+        max_tokens=reader.integer("max_tokens", low=1),
+        stream=bool(reader.scalar("stream", False)),
+        stop_words=_stop_words(values.get("stop_words", [])),
+        end_id=reader.integer("end_id", low=-1, unset=-1),
+        sampling=_sampling(reader),
+        echo_prompt=not reader.scalar("exclude_input_in_output", True),
+        wants_num_input_tokens=bool(reader.scalar("return_num_input_tokens", False)),
+        wants_num_output_tokens=bool(reader.scalar("return_num_output_tokens", False)),
+        request_class=reader.text("request_class", _CLASS_KEYS),
+        tenant=reader.text("tenant", ("tenant",)) or "",
+        deadline_ms=reader.integer("deadline_ms", low=1),
+        is_probe=probe_key is not None and parameters.get(PROBE_PARAMETER) == probe_key,
+    )
+
+
+def response_values(chunk: Chunk) -> list[tuple[str, object]]:
+    """(output name, scalar) of what this chunk carries, in the contract's order."""
+    pairs: list[tuple[str, object]] = [
+        ("text_output", chunk.text),
+        ("finish_reason", chunk.finish_reason),
+        ("prompt_tokens", chunk.prompt_tokens),
+        ("completion_tokens", chunk.completion_tokens),
+        ("queue_ms", chunk.queue_ms),
+        ("num_input_tokens", chunk.num_input_tokens),
+        ("num_output_tokens", chunk.num_output_tokens),
+    ]
+    return [(name, value) for name, value in pairs if value is not None]
+
+
+class _Reader:
+    """Scalars by name: the tensor first, then the request parameter of the same name."""
+
+    def __init__(self, values: Mapping[str, list[Any]], parameters: Mapping[str, Any]) -> None:
+        self._values = values
+        self._parameters = parameters
+
+    def scalar(self, name: str, default: Any = None) -> Any:
+        value = self._values.get(name)
+        if value is not None:
+            return _one(name, value)
+        return self._parameters.get(name, default)
+
+    def integer(self, name: str, *, low: int, unset: int | None = None) -> int | None:
+        value = self.scalar(name)
+        if value is None or (unset is not None and value == unset):
+            return None
+        if isinstance(value, bool) or not _is_whole(value):
+            raise InvalidInput(name, f"expected a whole number, got {value!r}")
+        if value < low:
+            raise InvalidInput(name, f"{value} is below the least allowed, {low}")
+        return int(value)
+
+    def number(self, name: str, default: float, *, low: float, high: float = math.inf) -> float:
+        value = self.scalar(name)
+        if value is None:
+            return default
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise InvalidInput(name, f"expected a number, got {value!r}") from None
+        if not math.isfinite(number) or not low <= number <= high:
+            raise InvalidInput(name, f"{number} is outside {low} to {high}")
+        return number
+
+    def text(self, name: str, parameter_keys: tuple[str, ...]) -> str | None:
+        value = self._values.get(name)
+        if value is not None:
+            raw: Any = _decode(name, _one(name, value))
+        else:
+            raw = next((self._parameters[k] for k in parameter_keys if k in self._parameters), None)
+        if raw is None or raw == "":
+            return None
+        if not isinstance(raw, str) or len(raw) > 128 or not raw.isprintable():
+            raise InvalidInput(name, "expected a printable text of at most 128 characters")
+        return raw
+
+
+def _sampling(reader: _Reader) -> Sampling:
+    top_p = reader.number("top_p", 1.0, low=0.0, high=1.0)
+    return Sampling(
+        temperature=reader.number("temperature", 0.0, low=0.0, high=100.0),
+        top_k=reader.integer("top_k", low=0) or 0,
+        top_p=top_p if top_p > 0.0 else 1.0,
+        seed=reader.integer("seed", low=0),
+        repetition_penalty=_positive(reader, "repetition_penalty"),
+        presence_penalty=reader.number("presence_penalty", 0.0, low=-2.0, high=2.0),
+        frequency_penalty=reader.number("frequency_penalty", 0.0, low=-2.0, high=2.0),
+        min_tokens=reader.integer("min_tokens", low=0) or 0,
+    )
+
+
+def _positive(reader: _Reader, name: str) -> float:
+    value = reader.number(name, 1.0, low=0.0, high=100.0)
+    if value == 0.0:
+        raise InvalidInput(name, "must be above 0; 1 switches it off")
+    return value
+
+
+def _flat(name: str, array: Any) -> list[Any]:
+    """One request's values. The first dimension is the batch, which must be 1."""
+    if array.ndim > 1 and array.shape[0] != 1:
+        raise InvalidInput(name, f"a batch of {array.shape[0]} requests in one; send them one by one")
+    flat: list[Any] = array.reshape(-1).tolist()
+    return flat
+
+
+def _one(name: str, values: list[Any]) -> Any:
+    if len(values) != 1:
+        raise InvalidInput(name, f"expected 1 value, got {len(values)}")
+    return values[0]
+
+
+def _check_neutral(name: str, values: list[Any]) -> None:
+    spec = INPUT_BY_NAME.get(name)
+    if spec is None or spec.handling is not Handling.NEUTRAL_ONLY or spec.neutral is None:
+        return
+    neutral = spec.neutral.encode() if isinstance(spec.neutral, str) else spec.neutral
+    if any(value != neutral for value in values):
+        raise InvalidInput(name, f"not supported by this engine; leave it out or send {spec.neutral!r}")
+
+
+def _stop_words(values: list[Any]) -> tuple[str, ...]:
+    words = tuple(_decode("stop_words", v) for v in values if v)
+    if len(words) > _MAX_STOP_WORDS:
+        raise InvalidInput("stop_words", f"{len(words)} texts, at most {_MAX_STOP_WORDS} are allowed")
+    longest = max((len(v) for v in values), default=0)
+    if longest > _MAX_STOP_BYTES:
+        raise InvalidInput("stop_words", f"a text of {longest} bytes, at most {_MAX_STOP_BYTES} are allowed")
+    return words
+
+
+def _decode(name: str, value: Any) -> str:
+    try:
+        text = value.decode("utf-8") if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        raise InvalidInput(name, "not UTF-8") from None
+    if not isinstance(text, str):
+        raise InvalidInput(name, f"expected a text, got {type(text).__name__}")
+    return text
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+
+
+def _parameters(request: Any) -> dict[str, Any]:
+    """Request parameters and forwarded headers; Triton hands them over as JSON."""
+    get: Callable[[], str] | None = getattr(request, "parameters", None)
+    if get is None:
+        return {}
+    try:
+        data = json.loads(get() or "{}")
+    except json.JSONDecodeError:
+        return {}
+    return data if isinstance(data, dict) else {}

@@ -1,0 +1,245 @@
+"""The service with a real scheduler, real threads and engines that do what a test needs."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.service.fakes import RecordingSink, engine_info, policy, service, synthetic
+from seekserve_backend.answers import Chunk, Inbound
+from seekserve_backend.contract.refusal import ErrorCode, ErrorLine
+from seekserve_backend.engines.port import (
+    EndEvent,
+    EndReason,
+    Engine,
+    EngineError,
+    EngineRequest,
+    EngineStepReport,
+    TokenEvent,
+)
+from seekserve_backend.engines.synthetic import SyntheticEngine
+from seekserve_backend.service import Service
+
+
+
+class ScriptedEngine(SyntheticEngine):
+    """Says `script` byte by byte, then ends with STOP; `before_step` may raise or wait."""
+
+    def __init__(self, script: bytes, before_step: Callable[[], None] = lambda: None) -> None:
+        super().__init__(engine_info(), token_id=0, chunk_tokens=32)
+        self._script = script
+        self._said: dict[str, int] = {}
+        self._before_step = before_step
+        self.is_held = False
+        """While true, steps produce nothing and only carry out cancels."""
+
+    def add(self, request: EngineRequest) -> None:
+        super().add(request)
+        self._said[request.id] = 0
+
+    def step(self, timeout_s: float) -> EngineStepReport:
+        if self.is_held:
+            threading.Event().wait(0.002)
+            gone = [i for i in self._cancelled if self._remove(i)]
+            self._cancelled.clear()
+            ends = tuple(EndEvent(id=i, reason=EndReason.CANCELLED) for i in gone)
+            return EngineStepReport(step_ms=0.0, batch_size=0, prefill_tokens=0, ends=ends)
+        if self._running:
+            self._before_step()
+        report = super().step(timeout_s)
+        tokens: list[TokenEvent] = []
+        ended = list(report.ends)
+        for event in report.tokens:
+            at = self._said[event.id]
+            if at < len(self._script):
+                tokens.append(TokenEvent(id=event.id, token_ids=(self._script[at],)))
+                self._said[event.id] = at + 1
+            elif self._remove(event.id):
+                ended.append(EndEvent(id=event.id, reason=EndReason.STOP))
+        return EngineStepReport(
+            step_ms=0.0, batch_size=report.batch_size, prefill_tokens=0, tokens=tuple(tokens), ends=tuple(ended)
+        )
+
+
+@contextmanager
+def running(made: Service) -> Iterator[Service]:
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop(timeout_s=5)
+        made.check_integrity()
+        counts = made.stats().snapshot
+        assert counts.offered == sum(counts.terminals.values()), counts
+
+
+def ask(made: Service, text: bytes = b"hello", **wishes: object) -> RecordingSink:
+    sink = RecordingSink()
+    made.accept(Inbound(text=text, **{"stream": True, "max_tokens": 5, **wishes}), sink)  # type: ignore[arg-type]
+    return sink
+
+
+def finish_reason(sink: RecordingSink) -> str | None:
+    assert isinstance(sink.last, Chunk), sink.last
+    return sink.last.finish_reason
+
+
+def error(sink: RecordingSink) -> ErrorLine:
+    assert isinstance(sink.last, ErrorLine), sink.last
+    return sink.last
+
+
+def test_streams_every_piece_and_ends_inline_with_the_last() -> None:
+    with running(service()) as made:
+        sink = ask(made)
+        assert finish_reason(sink) == "length"
+    assert [a.text for a in sink.answers if isinstance(a, Chunk)] == ["a"] * 5
+    last = sink.last
+    assert isinstance(last, Chunk)
+    assert (last.prompt_tokens, last.completion_tokens) == (5, 5)
+    assert last.queue_ms is not None
+
+
+def test_without_stream_there_is_one_response() -> None:
+    with running(service()) as made:
+        sink = ask(made, stream=False)
+        assert finish_reason(sink) == "length"
+    assert len(sink.answers) == 1
+    assert sink.text == "aaaaa"
+
+
+def test_echo_puts_the_prompt_in_front_once() -> None:
+    with running(service()) as made:
+        sink = ask(made, echo_prompt=True)
+        assert finish_reason(sink) == "length"
+    assert sink.text == "helloaaaaa"
+
+
+def test_characters_and_stop_strings_across_tokens() -> None:
+    script = "naïve 😀 stop here".encode()
+    with running(service(lambda: ScriptedEngine(script))) as made:
+        whole = ask(made, max_tokens=60)
+        cut = ask(made, max_tokens=60, stop_words=("stop",))
+        assert finish_reason(whole) == "stop"
+        assert finish_reason(cut) == "stop"
+    assert whole.text == "naïve 😀 stop here"
+    assert cut.text == "naïve 😀 "
+    assert all("\ufffd" not in a.text for a in whole.answers if isinstance(a, Chunk))
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "field"),
+    [
+        (b"bad", ErrorCode.INVALID, "text_input"),
+        (b"crash", ErrorCode.FAILED, None),
+        (b"x" * 128, ErrorCode.TOO_LARGE, None),
+    ],
+)
+def test_bad_prompts_get_one_answer_each(text: bytes, code: ErrorCode, field: str | None) -> None:
+    with running(service()) as made:
+        line = error(ask(made, text=text))
+    assert line.code is code
+    assert field is None or line.field == field
+    assert "fake encoder broke" not in line.reason, "internal errors are not echoed to clients"
+
+
+def test_full_queue_is_refused_at_once_with_a_finite_hint() -> None:
+    engine = ScriptedEngine(b"abc" * 20)
+    engine.is_held = True
+    with running(service(lambda: engine, with_policy=policy(max_queue_requests=3))) as made:
+        sinks = [ask(made, max_tokens=60) for _ in range(4)]  # fills the batch
+        while made.stats().snapshot.running < 4:
+            threading.Event().wait(0.01)
+        sinks += [ask(made) for _ in range(20)]
+        while made.stats().snapshot.intake:
+            threading.Event().wait(0.01)
+        threading.Event().wait(0.1)
+        refused = [s for s in sinks if s.done.is_set()]
+        engine.is_held = False
+        assert len(refused) == 17
+        for sink in refused:
+            assert error(sink).code is ErrorCode.OVERLOADED
+            assert 1 <= (error(sink).retry_after_ms or 0) <= 60_000
+        assert all(s.done.wait(10) for s in sinks)
+
+
+def test_a_client_that_leaves_is_noticed_in_the_queue_and_while_running() -> None:
+    engine = ScriptedEngine(b"abc" * 20)
+    engine.is_held = True
+    with running(service(lambda: engine)) as made:
+        first = [ask(made, max_tokens=60) for _ in range(4)]
+        while made.stats().snapshot.running < 4:
+            threading.Event().wait(0.01)
+        waiting = ask(made)
+        waiting.has_left = first[0].has_left = True
+        assert error(waiting).code is ErrorCode.CANCELLED
+        assert error(first[0]).code is ErrorCode.CANCELLED
+        engine.is_held = False
+        assert [finish_reason(s) for s in first[1:]] == ["length"] * 3
+        engine_stats = made.stats().engine
+        assert engine_stats is not None
+        assert engine_stats.kv_free_blocks == engine_stats.kv_total_blocks
+
+
+def test_expiry_reaches_queued_and_running_requests() -> None:
+    engine = ScriptedEngine(b"abc", before_step=lambda: (threading.Event().wait(0.1), None)[1])
+    with running(service(lambda: engine)) as made:
+        first = [ask(made, b"p" * 100, deadline_ms=250) for _ in range(4)]  # 4 prompts x 100 tokens, 32 in a step
+        waiting = ask(made, deadline_ms=50)
+        last = ask(made)
+        assert error(waiting).code is ErrorCode.EXPIRED
+        assert error(first[-1]).code is ErrorCode.EXPIRED
+        assert finish_reason(last) == "stop"
+
+
+def test_an_engine_that_raises_fails_its_requests_and_is_made_anew() -> None:
+    made_engines: list[Engine] = []
+
+    def fail_first() -> None:
+        if len(made_engines) == 1:
+            raise EngineError("the fake engine broke")
+
+    def factory() -> Engine:
+        made_engines.append(ScriptedEngine(b"ok", before_step=fail_first))
+        return made_engines[-1]
+
+    with running(service(factory)) as made:
+        line = error(ask(made))
+        assert line.code is ErrorCode.FAILED
+        assert "fake engine broke" not in line.reason
+        assert finish_reason(ask(made)) == "stop"
+        assert made.stats().engine_restarts == 1
+
+
+def test_an_engine_that_stays_broken_stops_the_service_from_taking_work() -> None:
+    def always() -> None:
+        raise EngineError("the fake engine is broken for good")
+
+    with running(service(lambda: ScriptedEngine(b"", before_step=always))) as made:
+        codes = [error(ask(made)).code for _ in range(6)]
+        assert codes[0] is ErrorCode.FAILED
+        assert codes[-1] is ErrorCode.NOT_SERVING
+        assert made.stats().is_broken
+
+
+def test_stop_answers_everything_that_is_left() -> None:
+    made = service(lambda: ScriptedEngine(b"abc", before_step=lambda: threading.Event().wait(0.2) and None))
+    made.start()
+    sinks = [ask(made) for _ in range(12)]
+    made.stop(timeout_s=0.1)
+    assert [s.terminals for s in sinks] == [1] * 12
+    made.check_integrity()
+
+
+def test_a_storm_of_cancels_leaves_the_books_balanced() -> None:
+    rng = random.Random(7)
+    with running(service(synthetic)) as made:
+        sinks = [ask(made, max_tokens=rng.randint(1, 60), stop_words=("aaaa",) if n % 3 else ()) for n in range(200)]
+        for sink in sinks:
+            sink.has_left = rng.random() < 0.5
+        for sink in sinks:
+            assert sink.done.wait(20)
+    assert [s.terminals for s in sinks] == [1] * 200

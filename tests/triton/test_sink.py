@@ -1,0 +1,79 @@
+"""The two rules that keep the server alive: FINAL once, and no question after it."""
+
+from __future__ import annotations
+
+import threading
+
+from seekserve_backend.answers import Chunk
+from seekserve_backend.contract.refusal import ErrorCode, ErrorLine
+from seekserve_backend.triton.sink import TritonSink
+
+from tests.triton.fake_utils import Sender, Utils
+
+MORE = Chunk(text="ä", completion_tokens=1)
+LAST = Chunk(text="b", completion_tokens=2, finish_reason="stop", prompt_tokens=3, queue_ms=1.5)
+ERROR = ErrorLine(code=ErrorCode.OVERLOADED, reason="full", retry_after_ms=10)
+
+
+def test_final_goes_inline_with_the_last_data_in_the_batch_shape() -> None:
+    sender = Sender()
+    sink = TritonSink(sender, Utils)
+    sink.send(MORE)
+    sink.send(LAST)
+    assert sender.is_final
+    assert len(sender.sent) == 2
+    assert sender.sent[0] is not None
+    tensor = sender.sent[0].output_tensors[0]
+    assert tensor.as_numpy().shape == (1, 1)
+    assert tensor.as_numpy()[0, 0] == "ä".encode()
+
+
+def test_nothing_is_sent_or_asked_after_the_last() -> None:
+    sender = Sender()
+    sink = TritonSink(sender, Utils)
+    sink.error(ERROR)
+    sink.send(MORE)
+    sink.send(LAST)
+    sink.error(ERROR)
+    assert not sink.is_cancelled()
+    assert len(sender.sent) == 1
+
+
+def test_an_error_travels_as_one_json_line_with_its_code() -> None:
+    sender = Sender()
+    TritonSink(sender, Utils).error(ERROR)
+    assert sender.sent[0] is not None
+    error = sender.sent[0].error
+    assert error is not None
+    assert error.code == "UNAVAILABLE"
+    assert ErrorLine.from_message("prefix: " + error.message) == ERROR
+
+
+def test_a_last_response_that_cannot_be_sent_still_ends_the_stream() -> None:
+    sender = Sender()
+    sender.send_raises = 1
+    TritonSink(sender, Utils).send(LAST)
+    assert sender.is_final
+    assert sender.sent == [None]
+
+
+def test_polling_never_runs_beside_final() -> None:
+    for _ in range(50):
+        sender = Sender()
+        sink = TritonSink(sender, Utils)
+        faults: list[BaseException] = []
+
+        def poll(sink: TritonSink = sink, faults: list[BaseException] = faults) -> None:
+            try:
+                for _ in range(200):
+                    sink.is_cancelled()
+            except BaseException as error:
+                faults.append(error)
+
+        threads = [threading.Thread(target=poll) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        sink.send(LAST)
+        for thread in threads:
+            thread.join()
+        assert not faults

@@ -1,0 +1,108 @@
+"""Tensors in, nouns out: what is honoured, what is refused and with which words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from seekserve_backend.answers import Chunk, InvalidInput
+from seekserve_backend.triton.wire import read_request, response_values
+
+from tests.triton.fake_utils import Request, number, text
+
+
+def read(tensors: dict[str, Any], **more: Any) -> Any:
+    return read_request(Request(tensors, **more), probe_key="secret")
+
+
+def test_the_stock_minimum_is_enough() -> None:
+    got = read({"text_input": text("hi"), "max_tokens": number(7), "stream": number(True, np.bool_)}, request_id="c1")
+    assert (got.text, got.max_tokens, got.stream, got.client_id) == (b"hi", 7, True, "c1")
+    assert got.sampling.temperature == 0.0
+    assert not got.echo_prompt
+
+
+def test_every_used_input_arrives() -> None:
+    got = read(
+        {
+            "messages": text('[{"role":"user","content":"hi"}]'),
+            "stop_words": text("END", "", "停"),
+            "end_id": number(-1),
+            "temperature": number(0.5, np.float32),
+            "top_k": number(5),
+            "top_p": number(0.0, np.float32),
+            "seed": number(2**60, np.uint64),
+            "repetition_penalty": number(1.5, np.float32),
+            "presence_penalty": number(-1.0, np.float32),
+            "frequency_penalty": number(1.0, np.float32),
+            "min_tokens": number(2),
+            "request_class": text("offline"),
+            "tenant": text("team-a"),
+            "deadline_ms": number(900),
+            "exclude_input_in_output": number(False, np.bool_),
+            "return_num_input_tokens": number(True, np.bool_),
+        }
+    )
+    assert got.stop_words == ("END", "停")
+    assert got.end_id is None
+    sampling = got.sampling
+    assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.seed) == (0.5, 5, 1.0, 2**60)
+    assert (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty) == (1.5, -1.0, 1.0)
+    assert (got.request_class, got.tenant, got.deadline_ms) == ("offline", "team-a", 900)
+    assert got.echo_prompt
+    assert got.wants_num_input_tokens
+
+
+def test_headers_and_parameters_mean_the_same_as_tensors() -> None:
+    got = read({"text_input": text("x")}, parameters={"x-request-type": "offline", "tenant": "t", "deadline_ms": 5})
+    assert (got.request_class, got.tenant, got.deadline_ms) == ("offline", "t", 5)
+
+
+def test_only_the_launch_key_makes_a_probe() -> None:
+    assert read({"text_input": text("x")}, parameters={"seekserve_probe": "secret"}).is_probe
+    assert not read({"text_input": text("x")}, parameters={"seekserve_probe": "guess"}).is_probe
+    assert not read_request(Request({"text_input": text("x")}, parameters={"seekserve_probe": ""}), probe_key=None).is_probe
+
+
+def test_an_empty_text_input_beside_the_meant_one_is_allowed() -> None:
+    assert read({"text_input": text(""), "input_ids": np.array([[1, 2]], np.int32)}).input_ids == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "field", "words"),
+    [
+        ({}, "text_input", "got none"),
+        ({"text_input": text("a"), "messages": text("[]")}, "text_input", "exactly one"),
+        ({"text_input": text("a", "b")}, "text_input", "expected 1 value, got 2"),
+        ({"text_input": np.array([[b"a"], [b"b"]], dtype=np.object_)}, "text_input", "batch of 2"),
+        ({"text_input": text("a"), "max_tokens": number(0)}, "max_tokens", "0 is below the least allowed, 1"),
+        ({"text_input": text("a"), "top_p": number(1.5, np.float32)}, "top_p", "1.5 is outside"),
+        ({"text_input": text("a"), "temperature": number(np.nan, np.float32)}, "temperature", "nan is outside"),
+        ({"text_input": text("a"), "repetition_penalty": number(0.0, np.float32)}, "repetition_penalty", "above 0"),
+        ({"text_input": text("a"), "beam_width": number(4)}, "beam_width", "not supported"),
+        ({"text_input": text("a"), "bad_words": text("x")}, "bad_words", "not supported"),
+        ({"text_input": text("a"), "return_log_probs": number(True, np.bool_)}, "return_log_probs", "not supported"),
+        ({"text_input": text("a"), "stop_words": text(b"\xff")}, "stop_words", "not UTF-8"),
+        ({"text_input": text("a"), "stop_words": text(*["x"] * 17)}, "stop_words", "17 texts, at most 16"),
+        ({"text_input": text("a"), "tenant": text("t" * 200)}, "tenant", "at most 128"),
+        ({"text_input": text("a"), "deadline_ms": number(-5)}, "deadline_ms", "-5 is below"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(tensors: dict[str, Any], field: str, words: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read(tensors)
+    assert caught.value.field == field
+    assert words in caught.value.reason
+
+
+def test_neutral_values_of_unsupported_inputs_pass() -> None:
+    read({"text_input": text("a"), "beam_width": number(1), "bad_words": text(""), "pad_id": number(9)})
+
+
+def test_a_response_carries_only_what_it_has() -> None:
+    assert response_values(Chunk(text="x", completion_tokens=1)) == [("text_output", "x"), ("completion_tokens", 1)]
+    last = Chunk(text="", completion_tokens=3, finish_reason="stop", prompt_tokens=2, queue_ms=0.5)
+    assert [name for name, _ in response_values(last)] == [
+        "text_output", "finish_reason", "prompt_tokens", "completion_tokens", "queue_ms",
+    ]  # fmt: skip
