@@ -1,0 +1,1 @@
+"""Checkpoint + Plan -> engine bundle on disk, one module for each kind of engine."""

@@ -1,0 +1,73 @@
+"""`seekserve render` from outside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from seekserve.cli import main
+from seekserve.data import tiny_checkpoint_folder
+
+Streams = pytest.CaptureFixture[str]
+
+
+def run(*args: str) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main(list(args))
+    return int(caught.value.code or 0)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Streams) -> Path:
+    monkeypatch.chdir(tmp_path)
+    assert run("build-engine", str(tiny_checkpoint_folder()), "--out", "bundle", "--name", "tiny") == 0
+    capsys.readouterr()
+    return tmp_path
+
+
+def test_rendering_says_what_it_made_and_what_comes_next(here: Path, capsys: Streams) -> None:
+    assert run("render", "bundle", "--out", "repo") == 0
+    out, err = capsys.readouterr()
+    assert out.startswith(f"rendered model tiny in {here / 'repo'}\n")
+    assert f"next: seekserve launch {here / 'repo'}" in out
+    assert err == ""
+    assert sorted(path.name for path in (here / "repo" / "tiny").iterdir()) == [
+        "1", "config.pbtxt", "policy.json", "rendered.json",
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("here")
+def test_json_is_the_whole_of_stdout(capsys: Streams) -> None:
+    assert run("render", "bundle", "--out", "repo", "--json", "--name", "other") == 0
+    assert json.loads(capsys.readouterr().out)["model"] == "other"
+
+
+def test_an_edited_policy_survives_until_forced(here: Path, capsys: Streams) -> None:
+    assert run("render", "bundle", "--out", "repo") == 0
+    (here / "repo/tiny/policy.json").write_text("{}", encoding="utf-8")
+    assert run("render", "bundle", "--out", "repo") == 3
+    assert "policy.json was edited" in capsys.readouterr().err
+    assert run("render", "bundle", "--out", "repo", "--force") == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "text"),
+    [
+        ((), 2, "which bundle?"),
+        (("bundle",), 2, "where to?"),
+        (("nowhere", "--out", "repo"), 2, "nowhere: no such folder"),
+        (("bundle", "--out", "repo", "--name", "a/b"), 2, "flag --name: 'a/b' is no model name"),
+        (("bundle", "--out", "repo", "--policy", "none.yaml"), 2, "--policy: no such file"),
+        (("bundle", "--out", "."), 2, "would take it for a model"),
+        (("bundle", "--out", "bundle/repo"), 2, "lies inside the bundle"),
+    ],
+)
+def test_what_is_wrong_is_said_on_stderr_and_nothing_is_written(
+    here: Path, capsys: Streams, args: tuple[str, ...], code: int, text: str
+) -> None:
+    assert run("render", *args) == code
+    out, err = capsys.readouterr()
+    assert (out, text in err) == ("", True)
+    assert [path.name for path in here.iterdir()] == ["bundle"]
