@@ -1,0 +1,259 @@
+"""The asyncio client: the same rules as the blocking one, without threads.
+
+Leaving a stream early cancels the call: by `aclose`, by the end of `async with`, by cancellation of the task that reads
+it, or by dropping it. `break` out of a bare `async for` drops it; `async with client.stream(...)` says so at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any
+
+import grpc
+import grpc.aio
+from tritonclient.grpc import service_pb2
+
+from seekserve.client import failures
+from seekserve.client.assemble import Assembler, TextKind
+from seekserve.client.channel import Calls, channel_options, server_info, target_of
+from seekserve.client.discovery import launched_models, only_model, state_folder
+from seekserve.client.request import Completion, Delta, GenerateRequest, ServerInfo
+from seekserve.client.sync import FINAL_GRACE_S
+from seekserve.client.watch import Watched
+from seekserve.client.wire import encode
+from seekserve.errors import RequestFailed, ServerError
+
+__all__ = ["AsyncClient", "AsyncStream"]
+
+
+def _expire(watched: Watched, loop: asyncio.AbstractEventLoop, timer: list[asyncio.TimerHandle]) -> None:
+    """Timer callback; holds the call, never the stream, so that a dropped stream can be collected and cancelled."""
+    left_s = watched.expires_at_s - time.perf_counter()
+    if left_s > 0:
+        timer[:] = [loop.call_later(left_s, _expire, watched, loop, timer)]
+        return
+    watched.is_expired = True
+    watched.call.cancel()
+
+
+class AsyncStream(AsyncIterator[Delta]):
+    """Deltas of one answer; an async context manager. The request is sent by the first `async for` or `async with`."""
+
+    def __init__(self, client: AsyncClient, request: GenerateRequest) -> None:
+        self._client = client
+        self._url = client.url
+        # Encoded now, so that bad input is reported where the stream is made; the model's name may still be unknown.
+        self._message = encode(request, "")
+        self._assembler = Assembler(url=self._url, sent_at_s=time.perf_counter(), kind=client.text_kind)
+        self._watched: Watched | None = None
+        self._timer: list[asyncio.TimerHandle] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_open = True
+        self._completion: Completion | None = None
+
+    @property
+    def completion(self) -> Completion:
+        """The whole answer, once the iteration has ended without an error."""
+        if self._completion is None:
+            raise RuntimeError("the stream has not ended; `text` holds what arrived so far")
+        return self._completion
+
+    @property
+    def text(self) -> str:
+        """What arrived so far; kept when the request fails in the middle."""
+        return self._assembler.text
+
+    async def __anext__(self) -> Delta:
+        while self._is_open:
+            watched = self._watched or await self._start()
+            try:
+                message = await watched.call.read()
+            except asyncio.CancelledError:
+                return self._cancelled(watched)
+            except grpc.aio.AioRpcError as error:
+                self.close()
+                raise failures.from_status(
+                    error.code().name, error.details() or "no details", self._url, self._assembler.progress
+                ) from None
+            if message is grpc.aio.EOF:
+                return self._finish()
+            delta = self._take(message, watched)
+            if delta is not None:
+                return delta
+        raise StopAsyncIteration
+
+    async def _start(self) -> Watched:
+        self._message.model_name = await self._client.model()
+        self._loop = asyncio.get_running_loop()
+        now_s = time.perf_counter()
+        self._assembler.sent_at_s = now_s
+        call = self._client.calls().infer(self._message)
+        self._watched = Watched(call, now_s + self._client.idle_timeout_s)
+        self._arm(self._watched, self._client.idle_timeout_s)
+        return self._watched
+
+    def _arm(self, watched: Watched, after_s: float) -> None:
+        for timer in self._timer:
+            timer.cancel()
+        assert self._loop is not None
+        self._timer[:] = [self._loop.call_later(after_s, _expire, watched, self._loop, self._timer)]
+
+    def _take(self, message: Any, watched: Watched) -> Delta | None:
+        now_s = time.perf_counter()
+        was_terminal = self._assembler.is_terminal
+        try:
+            delta = self._assembler.feed(message, now_s)
+        except Exception:
+            self.close()
+            raise
+        if not self._assembler.is_terminal:
+            watched.expires_at_s = now_s + self._client.idle_timeout_s
+        elif not was_terminal:
+            grace_s = min(FINAL_GRACE_S, self._client.idle_timeout_s)
+            watched.expires_at_s = now_s + grace_s
+            self._arm(watched, grace_s)
+        return delta
+
+    def _finish(self) -> Delta:
+        self.close()
+        tail = self._assembler.finish(time.perf_counter())
+        self._completion = self._assembler.completion()
+        if tail is None:
+            raise StopAsyncIteration
+        return tail
+
+    def _cancelled(self, watched: Watched) -> Delta:
+        """gRPC reports a cancel by our timer, by `close` and of the reading task alike; only the last is passed on."""
+        was_open = self._is_open
+        if watched.is_expired and self._assembler.is_terminal:
+            return self._finish()
+        self.close()
+        if watched.is_expired:
+            raise failures.idle(self._url, self._client.idle_timeout_s, self._assembler.progress) from None
+        if not was_open:
+            raise RequestFailed(f"the request to {self._url} was cancelled by this client") from None
+        raise
+
+    def close(self) -> None:
+        """Cancels the request unless it has ended; may be called again."""
+        self._is_open = False
+        for timer in self._timer:
+            timer.cancel()
+        self._timer.clear()
+        if self._watched is not None:
+            self._watched.call.cancel()
+
+    async def aclose(self) -> None:
+        self.close()
+
+    async def __aenter__(self) -> AsyncStream:
+        if self._watched is None:
+            await self._start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # Breaking out of a bare `async for` leaves no other moment to cancel. The collector may run in any thread.
+        if getattr(self, "_is_open", False) and self._watched is not None:
+            for timer in self._timer:
+                timer.cancel()
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._watched.call.cancel)
+
+
+class AsyncClient:
+    """Speaks to one Triton server from one event loop. `model` may be left out as for the blocking client."""
+
+    def __init__(
+        self,
+        url: str = "127.0.0.1:8001",
+        model: str | None = None,
+        *,
+        connect_timeout_s: float = 5.0,
+        idle_timeout_s: float = 60.0,
+        text_kind: TextKind = TextKind.DELTA,
+    ) -> None:
+        self.url = target_of(url)
+        self.idle_timeout_s = idle_timeout_s
+        self.text_kind = text_kind
+        self._model = model
+        self._connect_timeout_s = connect_timeout_s
+        self._channel: Any = None
+        self._calls: Calls | None = None
+
+    def calls(self) -> Calls:
+        """The channel belongs to the loop that runs at the first call, so it cannot be made before."""
+        if self._calls is None:
+            self._channel = grpc.aio.insecure_channel(
+                self.url, options=channel_options(self.url, self._connect_timeout_s)
+            )
+            self._calls = Calls(self._channel)
+        return self._calls
+
+    async def generate(self, request: GenerateRequest) -> Completion:
+        """Waits for the whole answer."""
+        async with self.stream(request) as stream:
+            async for _ in stream:
+                pass
+            return stream.completion
+
+    def stream(self, request: GenerateRequest) -> AsyncStream:
+        """The deltas come from iterating over the result."""
+        return AsyncStream(self, request)
+
+    async def model(self) -> str:
+        """The model that requests go to; found once when it was not given."""
+        if self._model is None:
+            try:
+                self._model = only_model(await self.model_names(), self.url)
+            except RequestFailed as error:
+                self._model = only_model((), self.url, f", and its index is closed ({error.message})")
+        return self._model
+
+    async def model_names(self) -> tuple[str, ...]:
+        """From the launch record, else from the server's index (which `seekserve launch` keeps closed)."""
+        known = launched_models(self.url, state_folder())
+        if known:
+            return known
+        index = await self._control(self.calls().repository_index, service_pb2.RepositoryIndexRequest(ready=True))
+        return tuple(entry.name for entry in index.models)
+
+    async def is_ready(self) -> bool:
+        """As for the blocking client: not a proof that the model answers."""
+        try:
+            server = await self._control(self.calls().server_ready, service_pb2.ServerReadyRequest())
+            if not server.ready or self._model is None:
+                return bool(server.ready)
+            model = service_pb2.ModelReadyRequest(name=self._model)
+            return bool((await self._control(self.calls().model_ready, model)).ready)
+        except ServerError:
+            return False
+
+    async def metadata(self) -> ServerInfo:
+        return server_info(await self._control(self.calls().server_metadata, service_pb2.ServerMetadataRequest()))
+
+    async def _control(self, call: Any, message: Any) -> Any:
+        try:
+            return await call(message, timeout=self._connect_timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise failures.from_status(error.code().name, error.details() or "no details", self.url, "") from None
+
+    async def close(self) -> None:
+        """Cancels what is still running. A closed client cannot be used again."""
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
