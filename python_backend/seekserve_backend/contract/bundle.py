@@ -153,13 +153,8 @@ class Bundle:
         fields = Fields(data, where)
         schema = fields.integer("schema_version")
         if schema != BUNDLE_SCHEMA:
-            raise ContractError(
-                where,
-                [
-                    f"schema_version {schema} where this version reads {BUNDLE_SCHEMA}; "
-                    + "rebuild it with `seekserve build-engine CHECKPOINT --out NEW_BUNDLE`"
-                ],
-            )
+            remedy = "rebuild it with `seekserve build-engine CHECKPOINT --out NEW_BUNDLE`"
+            raise ContractError(where, [f"schema_version {schema} where this version reads {BUNDLE_SCHEMA}; {remedy}"])
         parallel, weights = fields.child("parallel"), fields.child("weights")
         sources = fields.mapping("sources")
         out = cls(

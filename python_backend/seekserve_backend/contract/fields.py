@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["ContractError", "Fields"]
+__all__ = ["ContractError", "Fields", "is_finite_number"]
 
 _MISSING = object()
 
@@ -19,6 +19,14 @@ class ContractError(ValueError):
         self.where = where
         self.problems = tuple(problems)
         super().__init__(f"{where}: " + "; ".join(self.problems))
+
+
+def is_finite_number(value: Any) -> bool:
+    """An int or a float with a finite value; JSON also yields NaN, infinities and ints that no float can hold."""
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 class Fields:
@@ -83,7 +91,7 @@ class Fields:
         value = self._get(key, default)
         if value is _MISSING:
             return 0.0
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if not is_finite_number(value):
             self._bad(key, "a finite number", value)
             return 0.0
         self._check_range(key, value, low, high)
@@ -133,7 +141,7 @@ class Fields:
         return Fields(value, self._where, _problems=self._problems, _path=f"{self._path}{key}.")
 
     def has(self, key: str) -> bool:
-        return self._data.get(key) is not None
+        return self._mark(key) and self._data.get(key) is not None
 
     def problem(self, text: str) -> None:
         self._problems.append(f"{self._path}{text}")

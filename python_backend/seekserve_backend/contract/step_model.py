@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from .fields import Fields
+from .fields import Fields, is_finite_number
 
 __all__ = ["StepModel"]
 
@@ -30,7 +30,7 @@ class StepModel:
     def __post_init__(self) -> None:
         tokens = [t for t, _ in self.base_points]
         if len(tokens) < 2 or any(b <= a for a, b in itertools.pairwise(tokens)):
-            raise ValueError(f"step_model.base_points: need two or more strictly increasing token counts, got {tokens}")
+            raise ValueError(f"base_points: need two or more strictly increasing token counts, got {tokens}")
 
     def base_ms(self, tokens: float) -> float:
         points = self.base_points
@@ -77,10 +77,10 @@ class StepModel:
 def _points(fields: Fields) -> tuple[tuple[int, float], ...] | None:
     value = fields.raw("base_points")
     good = isinstance(value, list) and all(
-        isinstance(p, list) and len(p) == 2 and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in p)
+        isinstance(p, list) and len(p) == 2 and isinstance(p[0], int) and all(is_finite_number(v) and v >= 0 for v in p)
         for p in value
     )
     if not good:
-        fields.problem(f"base_points: expected a list of [tokens, ms] pairs, got {value!r}")
+        fields.problem(f"base_points: expected a list of [integer tokens, ms from 0 on] pairs, got {value!r}")
         return None
-    return tuple((int(p[0]), float(p[1])) for p in value)
+    return tuple((p[0], float(p[1])) for p in value)

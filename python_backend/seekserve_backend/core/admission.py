@@ -1,0 +1,156 @@
+"""The admission gate of the `fifo` policy: which requests are taken, with what output limit, and why others are not.
+
+It judges and changes nothing. A request that can never fit is told so (no hint); one that came at a bad time gets
+`ahead`, from which the scheduler computes when to come back. The same bounds hold for probes, except those of load.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from ..contract.bundle import KvCache, Limits
+from ..contract.policy import Policy
+from ..contract.refusal import ErrorCode
+from .entry import Entry
+from .release import ReleaseGate
+from .types import Request
+
+__all__ = ["Admission", "Admitted", "Refusal"]
+
+_SHOWN_CHARS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    max_tokens: int
+    need_blocks: int
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    code: ErrorCode
+    reason: str
+    field: str | None = None
+    ahead: int | None = None
+    """Requests to wait for before another try makes sense; None: another try is useless."""
+
+
+class Admission:
+    def __init__(self, policy: Policy, limits: Limits, kv: KvCache) -> None:
+        self.policy = policy
+        self._limits = limits
+        self._kv = kv
+
+    def judge_bytes(self, *, prompt_bytes: int, intake: int, waiting: int, is_probe: bool) -> Refusal | None:
+        """At arrival, before tokenising; `intake` and `waiting` are the requests ahead."""
+        limit_bytes, limit_requests = self.policy.max_prompt_bytes, self.policy.max_intake_requests
+        if prompt_bytes > limit_bytes:
+            return Refusal(
+                code=ErrorCode.TOO_LARGE,
+                field="prompt",
+                reason=f"the prompt has {prompt_bytes} bytes, at most {limit_bytes} are taken; shorten it",
+            )
+        if intake >= limit_requests and not is_probe:
+            return Refusal(
+                code=ErrorCode.OVERLOADED,
+                ahead=intake + waiting,
+                reason=f"{intake} requests are waiting to be tokenised, at most {limit_requests} may",
+            )
+        return None
+
+    def judge_class(self, request_class: str) -> Refusal | None:
+        names = list(self.policy.classes)
+        if request_class in self.policy.classes:
+            return None
+        shown = request_class[:_SHOWN_CHARS]
+        near = difflib.get_close_matches(shown, names, 1)
+        return Refusal(
+            code=ErrorCode.INVALID,
+            field="request_class",
+            reason=f"request_class {shown!r} is not one of {', '.join(names)}"
+            + (f" (did you mean {near[0]}?)" if near else ""),
+        )
+
+    def judge(
+        self, request: Request, entry: Entry, now: float, gate: ReleaseGate, capacity_blocks: int
+    ) -> Admitted | Refusal:
+        """A tokenised request of a known class. What it asks for is judged before how busy the server is."""
+        room = self._room(request.prompt_tokens, capacity_blocks)
+        if isinstance(room, Refusal):
+            return room
+        max_tokens = self._max_tokens(request, room)
+        if isinstance(max_tokens, Refusal):
+            return max_tokens
+        rules = self.policy.classes[entry.request_class]
+        deadline_ms = rules.deadline_ms if request.deadline_ms is None else request.deadline_ms
+        late = self._late(request, deadline_ms, entry, now, gate)
+        if late is not None:
+            return late
+        if gate.is_full(entry.request_class) and not entry.is_probe:
+            return Refusal(
+                code=ErrorCode.OVERLOADED,
+                ahead=gate.ahead(entry.request_class),
+                reason=f"{gate.waiting(entry.request_class)} requests of class {entry.request_class} are waiting, "
+                f"at most {rules.max_queue_requests} may",
+            )
+        return Admitted(
+            max_tokens=max_tokens,
+            need_blocks=self._kv.blocks_for(request.prompt_tokens + max_tokens),
+            deadline_ms=deadline_ms,
+        )
+
+    def _room(self, prompt_tokens: int, capacity_blocks: int) -> int | Refusal:
+        """Tokens that may be produced after this prompt: what the sequence limit and the whole KV cache leave."""
+        if prompt_tokens < 1:
+            return Refusal(
+                code=ErrorCode.INVALID, field="prompt", reason="the prompt has 0 tokens; at least 1 is needed"
+            )
+        seq_tokens, kv_tokens = self._limits.max_seq_len_tokens, capacity_blocks * self._kv.block_tokens
+        if prompt_tokens >= seq_tokens:
+            return Refusal(
+                code=ErrorCode.TOO_LARGE,
+                field="prompt",
+                reason=f"the prompt has {prompt_tokens} tokens, at most {seq_tokens - 1} are taken "
+                f"(sequence limit {seq_tokens}); shorten it",
+            )
+        if prompt_tokens >= kv_tokens:
+            return Refusal(
+                code=ErrorCode.TOO_LARGE,
+                field="prompt",
+                reason=f"the prompt has {prompt_tokens} tokens and the whole KV cache holds {kv_tokens}; shorten it",
+            )
+        return min(seq_tokens, kv_tokens) - prompt_tokens
+
+    def _max_tokens(self, request: Request, room: int) -> int | Refusal:
+        asked = request.max_tokens
+        if asked is None:
+            return min(self.policy.default_max_tokens, room)
+        if asked < 1:
+            return Refusal(
+                code=ErrorCode.INVALID, field="max_tokens", reason=f"max_tokens is {asked}; it must be at least 1"
+            )
+        if asked > room and not self.policy.clamp_max_tokens:
+            return Refusal(
+                code=ErrorCode.TOO_LARGE,
+                field="max_tokens",
+                reason=f"max_tokens is {asked}, a prompt of {request.prompt_tokens} tokens leaves {room}; lower it",
+            )
+        return min(asked, room)
+
+    def _late(self, request: Request, deadline_ms: int, entry: Entry, now: float, gate: ReleaseGate) -> Refusal | None:
+        if deadline_ms < 1:
+            return Refusal(
+                code=ErrorCode.INVALID,
+                field="deadline_ms",
+                reason=f"deadline_ms is {deadline_ms}; it must be at least 1",
+            )
+        if now < request.arrival_s + deadline_ms / 1000.0:
+            return None
+        waited_ms = (now - request.arrival_s) * 1000.0
+        return Refusal(
+            code=ErrorCode.EXPIRED,
+            ahead=gate.ahead(entry.request_class),
+            reason=f"{waited_ms:.0f} ms passed before the request could be queued, its deadline was {deadline_ms} ms",
+        )

@@ -1,0 +1,31 @@
+"""The mutable record of one live request inside the core. Data only; the scheduler alone changes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .types import Phase
+
+__all__ = ["Entry"]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Entry:
+    """Fields below `is_probe` have a meaning from QUEUED on."""
+
+    id: str
+    phase: Phase
+    arrival_s: float
+    request_class: str
+    is_probe: bool
+    lane: str = ""
+    """Queue it waits in: its class, or the most urgent class for a probe."""
+    prompt_tokens: int = 0
+    max_tokens: int = 0
+    need_blocks: int = 0
+    """KV blocks that prompt plus max_tokens can come to hold."""
+    deadline_ms: int = 0
+    bucket: str = ""
+
+    def waited_ms(self, now: float) -> float:
+        return max(0.0, (now - self.arrival_s) * 1000.0)

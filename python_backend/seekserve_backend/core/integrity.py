@@ -1,0 +1,60 @@
+"""The proof of the books: every running sum of the core is counted again from the live requests and compared."""
+
+from __future__ import annotations
+
+from .books import Books
+from .buckets import Buckets
+from .deadlines import Deadlines
+from .release import ReleaseGate
+from .reserve import Reserve
+from .types import Phase, Terminal
+
+__all__ = ["IntegrityError", "check_parts"]
+
+
+class IntegrityError(AssertionError):
+    """The core contradicts itself: a bug, never the fault of a request."""
+
+    def __init__(self, what: str, kept: object, expected: object) -> None:
+        super().__init__(f"{what}: the core has {kept!r}, it should be {expected!r}")
+
+
+def check_parts(books: Books, gate: ReleaseGate, reserve: Reserve, deadlines: Deadlines, buckets: Buckets) -> None:
+    live = books.live.values()
+    ids = {phase: [e.id for e in live if e.phase is phase] for phase in Phase}
+    queued = [e for queue in gate.queues().values() for e in queue]
+    holders = [*reserve.running.values(), *reserve.leaving.values()]
+    in_phase = {phase: len(found) for phase, found in ids.items()}
+
+    _same("live requests by phase", books.by_phase, in_phase)
+    _same("queued ids", sorted(ids[Phase.QUEUED]), sorted(e.id for e in queued))
+    _same("running ids", sorted(ids[Phase.RUNNING]), sorted(reserve.running))
+    _same("ids both live and leaving", [], [i for i in reserve.leaving if i in books.live])
+    _same("reserved blocks", reserve.used_blocks, sum(e.need_blocks for e in holders))
+    _same("queued by bucket", buckets.counts(), _count_buckets(buckets, [e.prompt_tokens for e in queued]))
+    _same("refusals", books.counts.terminals[Terminal.REFUSED], sum(books.refused_by_code.values()))
+    _same("queued without a deadline", [], [e.id for e in queued if e.id not in deadlines])
+    _same("deadlines of others", len(deadlines), sum(e.id in deadlines for e in live))
+    balance = books.counts.balance(
+        intake=in_phase[Phase.INTAKE], queued=in_phase[Phase.QUEUED], running=in_phase[Phase.RUNNING]
+    )
+    _same("offered minus live minus ended", balance, 0)
+    _at_most("slots in use", reserve.used_slots, reserve.slots)
+    _at_most("blocks reserved", reserve.used_blocks, reserve.built_blocks)
+
+
+def _count_buckets(buckets: Buckets, lengths_tokens: list[int]) -> dict[str, int]:
+    counted = dict.fromkeys(buckets.counts(), 0)
+    for tokens in lengths_tokens:
+        counted[buckets.label(tokens)] += 1
+    return counted
+
+
+def _same(what: str, kept: object, counted: object) -> None:
+    if kept != counted:
+        raise IntegrityError(what, kept, counted)
+
+
+def _at_most(what: str, used: int, limit: int) -> None:
+    if used > limit:
+        raise IntegrityError(what, used, f"at most {limit}")

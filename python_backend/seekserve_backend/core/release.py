@@ -1,0 +1,82 @@
+"""The release gate of the `fifo` policy: which waiting request may start next.
+
+First in, first out within a class, classes by priority. A head that does not fit blocks its own and every less urgent
+class: nobody is overtaken by a smaller request, at the price of idle capacity behind a large one. Probes wait at the
+head of the most urgent class.
+"""
+
+from __future__ import annotations
+
+from ..contract.policy import ClassPolicy, Policy
+from .entry import Entry
+from .queue import FifoQueue
+from .reserve import Reserve
+
+__all__ = ["ReleaseGate"]
+
+
+class ReleaseGate:
+    def __init__(self, policy: Policy) -> None:
+        self._classes: dict[str, ClassPolicy] = {}
+        self._lanes: dict[str, FifoQueue] = {}
+        self.replace_policy(policy)
+
+    def __len__(self) -> int:
+        return sum(len(lane) for lane in self._lanes.values())
+
+    def replace_policy(self, policy: Policy) -> None:
+        """Nobody who waits is dropped: a class that the new policy lacks lives on until its queue is empty."""
+        classes = dict(policy.classes)
+        for name, lane in self._lanes.items():
+            if len(lane):
+                classes.setdefault(name, self._classes[name])
+        # Sorting is stable: classes of one priority keep the policy's order.
+        self._classes = dict(sorted(classes.items(), key=lambda item: item[1].priority))
+        old = self._lanes
+        self._lanes = {name: old.get(name, FifoQueue(0)) for name in self._classes}
+        for name, lane in self._lanes.items():
+            lane.bound_requests = self._classes[name].max_queue_requests
+
+    def push(self, entry: Entry) -> None:
+        entry.lane = next(iter(self._lanes)) if entry.is_probe else entry.request_class
+        lane = self._lanes[entry.lane]
+        (lane.push_head if entry.is_probe else lane.push)(entry)
+
+    def remove(self, entry: Entry) -> None:
+        self._lanes[entry.lane].remove(entry.id)
+
+    def next(self, reserve: Reserve) -> Entry | None:
+        """The entry to start now, taken out of its queue; None when nothing waits or the first in line does not fit."""
+        for lane in self._lanes.values():
+            head = lane.head()
+            if head is not None:
+                if not reserve.fits(head):
+                    return None
+                lane.remove(head.id)
+                return head
+        return None
+
+    def is_full(self, request_class: str) -> bool:
+        return self._lanes[request_class].is_full
+
+    def waiting(self, request_class: str) -> int:
+        return len(self._lanes[request_class])
+
+    def ahead(self, request_class: str) -> int:
+        """Requests that a newcomer of this class would have to wait for."""
+        count = 0
+        for name, lane in self._lanes.items():
+            count += len(lane)
+            if name == request_class:
+                break
+        return count
+
+    def position(self, entry: Entry) -> int:
+        return self.ahead(entry.lane) - self.waiting(entry.lane) + self._lanes[entry.lane].index(entry.id)
+
+    def lengths(self) -> dict[str, int]:
+        return {name: len(lane) for name, lane in self._lanes.items()}
+
+    def queues(self) -> dict[str, FifoQueue]:
+        """For `check_integrity`; not to be changed."""
+        return self._lanes

@@ -1,0 +1,265 @@
+"""The scheduler: joins books, admission, release gate and reserve, and returns what to do as data.
+
+It decides nothing itself: `Admission` says who is taken, `ReleaseGate` who is next, `Reserve` what fits; another policy
+brings its own pair. The caller holds one lock around every call, hands in the time, and reports every End of the
+engine: also those of expired requests, since their slot and blocks stay reserved until then.
+Invariant: each offered request ends in exactly one terminal kind and never starts after it (`check_integrity`).
+"""
+
+from __future__ import annotations
+
+from ..contract.bundle import KvCache, Limits
+from ..contract.policy import Policy
+from ..contract.refusal import ErrorCode
+from .admission import Admission, Refusal
+from .books import Books
+from .buckets import Buckets
+from .deadlines import Deadlines
+from .entry import Entry
+from .integrity import IntegrityError, check_parts
+from .rates import DrainRate, jitter, retry_hint_ms
+from .release import ReleaseGate
+from .reserve import Reserve
+from .types import (
+    Accepted,
+    Decision,
+    Expire,
+    Phase,
+    Refused,
+    Release,
+    Request,
+    Signals,
+    Snapshot,
+    StepReport,
+    Terminal,
+)
+
+__all__ = ["IntegrityError", "Scheduler"]
+
+_ENGINE_ENDS = (Terminal.FINISHED, Terminal.CANCELLED, Terminal.FAILED)
+
+
+class Scheduler:
+    """All times are seconds on the caller's clock, which must not run backwards."""
+
+    def __init__(self, policy: Policy, limits: Limits, kv: KvCache) -> None:
+        self._policy = policy
+        self._admission = Admission(policy, limits, kv)
+        self._gate = ReleaseGate(policy)
+        self._reserve = Reserve(slots=limits.max_batch_size, capacity_blocks=kv.capacity_blocks)
+        self._buckets = Buckets(policy.bucket_edges_tokens)
+        self._deadlines = Deadlines()
+        self._books = Books()
+        self._drain = DrainRate()
+        self._is_draining = False
+
+    def offer(
+        self, id: str, *, prompt_bytes: int, request_class: str | None, now: float, is_probe: bool = False
+    ) -> Refused | None:
+        """Bytes arrived. None: it is in intake, and `submit`, `cancel` or `fail` must follow."""
+        name = request_class or self._policy.default_class
+        by_phase = self._books.by_phase
+        no = (
+            self._in_use(id, unless=None)
+            or self._draining(is_probe)
+            or self._admission.judge_class(name)
+            or self._admission.judge_bytes(
+                prompt_bytes=prompt_bytes,
+                intake=by_phase[Phase.INTAKE],
+                waiting=by_phase[Phase.QUEUED],
+                is_probe=is_probe,
+            )
+        )
+        if no is not None:
+            return self._refuse(id, no, None)
+        self._books.open(Entry(id=id, phase=Phase.INTAKE, arrival_s=now, request_class=name, is_probe=is_probe))
+        return None
+
+    def submit(self, request: Request, now: float) -> Accepted | Refused:
+        """Tokenised: from intake, or straight away (then it counts as offered here)."""
+        id, offered = request.id, self._books.live.get(request.id)
+        entry = offered or Entry(
+            id=id, phase=Phase.INTAKE, arrival_s=now, request_class=self._policy.default_class, is_probe=False
+        )
+        in_use = self._in_use(id, unless=Phase.INTAKE)
+        if in_use is not None:
+            return self._refuse(id, in_use, None)
+        entry.arrival_s = request.arrival_s
+        entry.request_class = request.request_class or entry.request_class
+        entry.is_probe = entry.is_probe or request.is_probe
+        verdict = (
+            self._draining(entry.is_probe)
+            or self._admission.judge_class(entry.request_class)
+            or self._admission.judge(request, entry, now, self._gate, self._reserve.capacity_blocks)
+        )
+        if isinstance(verdict, Refusal):
+            return self._refuse(id, verdict, offered)
+        entry.prompt_tokens, entry.max_tokens = request.prompt_tokens, verdict.max_tokens
+        entry.need_blocks, entry.deadline_ms = verdict.need_blocks, verdict.deadline_ms
+        if offered is None:
+            self._books.open(entry)
+        self._enqueue(entry)
+        return Accepted(id=id, max_tokens=entry.max_tokens)
+
+    def step(self, now: float, signals: Signals) -> tuple[Decision, ...]:
+        """Expires who is late, then releases who fits. Its cost grows with those two, not with the queue."""
+        self._note_signals(signals, now)
+        decisions: list[Decision] = [self._expire(id, now) for id in self._deadlines.pop_due(now)]
+        while (entry := self._gate.next(self._reserve)) is not None:
+            decisions.append(self._release(entry, now))
+        return tuple(decisions)
+
+    def observe(self, report: StepReport, now: float) -> None:
+        """What one engine step brought. Unknown ids and those that have ended already are ignored."""
+        running, live = self._reserve.running, self._books.live
+        for id, _ in report.tokens_by_request:
+            if id in running:
+                self._deadlines.discard(id)
+        ended = 0
+        for end in report.ends:
+            if end.terminal not in _ENGINE_ENDS:
+                raise ValueError(f"End of {end.id!r}: an engine cannot end a request as {end.terminal.value}")
+            is_running = end.id in running
+            ended += self._reserve.give(end.id)
+            if is_running:
+                self._deadlines.discard(end.id)
+                self._books.close(live[end.id], end.terminal)
+        self._drain.observe(ended, now, is_busy=self._reserve.used_slots > 0)
+
+    def cancel(self, id: str, now: float) -> Phase | None:
+        """Returns the phase it was in, None when there is nothing to cancel.
+
+        A running one stays RUNNING until the engine's End comes; meanwhile it no longer expires.
+        """
+        entry = self._books.live.get(id)
+        if entry is None:
+            return None
+        phase = entry.phase
+        if phase is Phase.RUNNING:
+            self._deadlines.discard(id)
+        else:
+            self._end_waiting(entry, Terminal.CANCELLED)
+        return phase
+
+    def fail(self, id: str, now: float) -> None:
+        """Tokeniser or engine failed. For a running or expired one this says too that the engine no longer holds it."""
+        entry = self._books.live.get(id)
+        if self._reserve.give(id):
+            self._drain.observe(0, now, is_busy=self._reserve.used_slots > 0)
+        if entry is not None:
+            self._end_waiting(entry, Terminal.FAILED)
+
+    def set_draining(self, now: float) -> None:
+        """From now on only probes are taken; what was accepted is served to its end. There is no way back."""
+        self._is_draining = True
+
+    def replace_policy(self, policy: Policy) -> None:
+        """Takes effect between steps. Accepted requests keep their place, limits and deadlines."""
+        self._policy = policy
+        self._admission.policy = policy
+        self._gate.replace_policy(policy)
+        self._buckets = Buckets(policy.bucket_edges_tokens)
+        for queue in self._gate.queues().values():
+            for entry in queue:
+                entry.bucket = self._buckets.enter(entry.prompt_tokens)
+
+    def next_deadline_s(self) -> float | None:
+        """When `step` must be called at the latest if nothing else happens."""
+        return self._deadlines.next_s()
+
+    def position(self, id: str) -> int | None:
+        """Requests to be released before this queued one; None when it is not queued. Walks the queue."""
+        entry = self._books.live.get(id)
+        return self._gate.position(entry) if entry is not None and entry.phase is Phase.QUEUED else None
+
+    def snapshot(self) -> Snapshot:
+        books = self._books
+        return Snapshot(
+            intake=books.by_phase[Phase.INTAKE],
+            queued_by_class=self._gate.lengths(),
+            queued_by_bucket=self._buckets.counts(),
+            running=books.by_phase[Phase.RUNNING],
+            reserved_blocks=self._reserve.used_blocks,
+            offered=books.counts.offered,
+            terminals={kind.value: n for kind, n in books.counts.terminals.items()},
+            refused_by_code={code.value: n for code, n in books.refused_by_code.items()},
+            policy_name=self._policy.name,
+            policy_generation=self._policy.generation,
+        )
+
+    def check_integrity(self) -> None:
+        """Counts everything again, the slow way. Raises IntegrityError with both sides of the first sum that is off."""
+        check_parts(self._books, self._gate, self._reserve, self._deadlines, self._buckets)
+
+    def _in_use(self, id: str, *, unless: Phase | None) -> Refusal | None:
+        """`unless`: the phase in which this id is expected, if it is known at all."""
+        entry = self._books.live.get(id)
+        if entry is None and id not in self._reserve.leaving:
+            return None
+        where = "leaving the engine" if entry is None else entry.phase.value
+        if entry is not None and entry.phase is unless:
+            return None
+        return Refusal(
+            code=ErrorCode.INVALID, field="id", reason=f"request id {id[:64]!r} is in use ({where}); take a new one"
+        )
+
+    def _draining(self, is_probe: bool) -> Refusal | None:
+        if not self._is_draining or is_probe:
+            return None
+        left = len(self._books.live)
+        return Refusal(
+            code=ErrorCode.NOT_SERVING,
+            ahead=left,
+            reason=f"this server is draining ({left} requests left) and takes no new ones; ask another replica",
+        )
+
+    def _refuse(self, id: str, no: Refusal, offered: Entry | None) -> Refused:
+        hint_ms = None
+        if no.ahead is not None:
+            hint_ms = retry_hint_ms(
+                ahead=no.ahead,
+                per_s=self._drain.per_s,
+                low_ms=self._policy.retry_after_min_ms,
+                high_ms=self._policy.retry_after_max_ms,
+                spread=jitter(self._books.counts.terminals[Terminal.REFUSED]),
+            )
+        self._books.refuse(no.code, offered)
+        return Refused(id=id, code=no.code, reason=no.reason, retry_after_ms=hint_ms, field=no.field)
+
+    def _enqueue(self, entry: Entry) -> None:
+        self._books.move(entry, Phase.QUEUED)
+        self._gate.push(entry)
+        self._deadlines.set(entry.id, entry.arrival_s + entry.deadline_ms / 1000.0)
+        entry.bucket = self._buckets.enter(entry.prompt_tokens)
+
+    def _note_signals(self, signals: Signals, now: float) -> None:
+        if signals.is_draining:
+            self.set_draining(now)
+        total, free = signals.kv_total_blocks, signals.kv_free_blocks
+        if total is not None:
+            self._reserve.limit(total)
+            if free == total and signals.engine_running == 0:
+                self._reserve.give_leaving()
+
+    def _expire(self, id: str, now: float) -> Expire:
+        entry = self._books.live[id]
+        was_running = entry.phase is Phase.RUNNING
+        if was_running:
+            self._reserve.leave(entry)
+        self._end_waiting(entry, Terminal.EXPIRED)
+        return Expire(id=id, waited_ms=entry.waited_ms(now), deadline_ms=entry.deadline_ms, was_running=was_running)
+
+    def _release(self, entry: Entry, now: float) -> Release:
+        self._drain.resume(now)
+        self._buckets.leave(entry.bucket)
+        self._books.move(entry, Phase.RUNNING)
+        self._reserve.take(entry)
+        return Release(id=entry.id, max_tokens=entry.max_tokens, queue_ms=entry.waited_ms(now))
+
+    def _end_waiting(self, entry: Entry, terminal: Terminal) -> None:
+        """Ends an entry that holds no reserve any more."""
+        if entry.phase is Phase.QUEUED:
+            self._gate.remove(entry)
+            self._buckets.leave(entry.bucket)
+        self._deadlines.discard(entry.id)
+        self._books.close(entry, terminal)
