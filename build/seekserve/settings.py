@@ -168,7 +168,7 @@ def _optional_string(fields: Fields, key: str) -> str | Unset:
 
 
 def _port(fields: Fields, key: str) -> int | Unset:
-    value = fields.opt_integer(key, low=1, high=65535)
+    value = fields.opt_integer(key, low=0, high=65535)
     return UNSET if value is None else value
 
 

@@ -8,6 +8,8 @@ import sys
 
 import click
 
+import seekserve
+
 __all__ = ["cli", "main"]
 
 # name -> (module, one-line help). The help stands here so that `seekserve --help` imports no command.
@@ -54,13 +56,13 @@ class LazyGroup(click.Group):
             import difflib
 
             near = difflib.get_close_matches(args[0], COMMANDS, 1)
-            if near:
-                error.message += f" Did you mean {near[0]!r}?"
-            raise
+            if not near:
+                raise
+            raise click.UsageError(f"{error.format_message()} Did you mean {near[0]!r}?", ctx=ctx) from None
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name=None, version=None, message="%(version)s", prog_name="seekserve")
+@click.version_option(version=seekserve.__version__, message="%(version)s", prog_name="seekserve")
 def cli() -> None:
     """From a DeepSeek checkpoint to a service that keeps its promises under load."""
 

@@ -55,7 +55,7 @@ def command(
     as_json: bool,
     timeout_s: float,
     **options: Any,
-) -> None:
+) -> Completion:
     """Send PROMPT to a running server and stream the answer.
 
     PROMPT is a chat message rendered with the model's template, or with --raw the exact text that the model shall see;
@@ -72,6 +72,7 @@ def command(
         click.echo(json.dumps({"model": model, **_figures(completion)}, ensure_ascii=False))
     else:
         click.echo(_summary(completion), err=True)
+    return completion
 
 
 def _read_prompt(prompt: str, raw: bool) -> str:

@@ -1,0 +1,96 @@
+"""`seekserve demo`: the main job in the open, each step by the very command that a user would type."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+__all__ = ["command"]
+
+_QUESTION, _ANSWER = "What is 37 + 48?", "85"
+
+
+@click.command("demo")
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=Path(".seekserve/demo"),
+    show_default=True,
+    help="Where bundle, repository and backend go; what is there already is reused.",
+)
+@click.option("--prompt", default=_QUESTION, show_default=True, help="What to ask the tiny model.")
+def command(folder: Path, prompt: str) -> None:
+    """Serve the tiny checkpoint with the real tritonserver, ask it something, stop cleanly.
+
+    Ctrl-C at any point stops cleanly too.
+    """
+    started_s = time.perf_counter()
+    try:
+        _run(folder, prompt)
+    except (KeyboardInterrupt, click.Abort):
+        # Whatever was started is stopped by now: the launch's own exit saw to that.
+        click.echo("\ninterrupted; stopped cleanly")
+        return
+    click.echo(f"\ndone in {time.perf_counter() - started_s:.1f} s")
+
+
+def _run(folder: Path, prompt: str) -> None:
+    from seekserve.data import tiny_checkpoint_folder
+    from seekserve.errors import TargetExists
+
+    bundle, repository, backends = folder / "bundle", folder / "repository", folder / "backends"
+    build = ("build-engine", tiny_checkpoint_folder(), "--engine", "reference", "--out", bundle)
+    try:
+        _step(1, "build the engine bundle", *build)
+    except TargetExists as error:
+        # The demo's own folder, left by an older version of the toolkit or its checkpoint.
+        click.echo(f"    {error.message.splitlines()[0]}")
+        _step(1, "build it again", *build, "--force")
+    _step(2, "render the Triton model repository", "render", bundle, "--out", repository)
+    _step(3, "install the backend", "install-backend", backends)
+    _serve_and_ask(repository, backends, prompt)
+
+
+def _serve_and_ask(repository: Path, backends: Path, prompt: str) -> None:
+    from seekserve.errors import RequestFailed, ServerError
+    from seekserve.server import Event, Launch, LaunchOptions
+
+    def say(event: Event) -> None:
+        click.echo(f"    {event.text}")
+
+    options = LaunchOptions(
+        repository=repository, backend_dir=backends, http_port=0, grpc_port=0, metrics_port=0, ready_timeout_s=180.0
+    )
+    ports = ("--http-port", 0, "--grpc-port", 0, "--metrics-port", 0)
+    _announce(4, "launch tritonserver", "launch", repository, "--backend-dir", backends, *ports)
+    with Launch(options, say=say) as launch:
+        launch.start()
+        launch.wait_ready()
+        completion = _step(5, "ask, streamed over gRPC", "generate", prompt, "--url", launch.grpc_address)
+        if prompt == _QUESTION and _ANSWER not in completion.text:
+            raise RequestFailed(f"the tiny model answered {completion.text!r} to {_QUESTION!r}, expected {_ANSWER}")
+        click.echo("\n[6] stop")
+        code = launch.stop()
+    if code:
+        raise ServerError(f"tritonserver did not stop cleanly; its log is {launch.log_file}")
+
+
+def _announce(number: int, title: str, *arguments: object) -> None:
+    line = shlex.join(["seekserve", *map(str, arguments)])
+    click.echo(f"\n[{number}] {title}\n  $ {line}")
+
+
+def _step(number: int, title: str, *arguments: object) -> Any:
+    """Runs the command as the command line would; what it returns."""
+    from seekserve.cli import cli
+
+    _announce(number, title, *arguments)
+    started_s = time.perf_counter()
+    result = cli.main(args=[str(a) for a in arguments], prog_name="seekserve", standalone_mode=False)
+    click.echo(f"    ({time.perf_counter() - started_s:.1f} s)")
+    return result

@@ -1,0 +1,65 @@
+"""`seekserve serve`: build, render, install and launch in one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from seekserve.cli.build_engine import plan_options
+
+__all__ = ["command"]
+
+
+@click.command("serve")
+@click.argument("checkpoint", required=False)
+@plan_options
+@click.option("--policy", type=click.Path(path_type=Path), help="Policy file (YAML). [default: fifo]")
+@click.option(
+    "--dir",
+    "root",
+    type=click.Path(path_type=Path),
+    default=Path(".seekserve"),
+    show_default=True,
+    help="Where bundle, repository and backend go, unless the file of choices names their places.",
+)
+@click.option("--host", help="Address that HTTP, gRPC and metrics bind to. [default: 127.0.0.1]")
+@click.option("--http-port", type=click.IntRange(0, 65535), help="0 picks a free one. [default: 8000]")
+@click.option("--grpc-port", type=click.IntRange(0, 65535), help="0 picks a free one. [default: 8001]")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="0 picks a free one. [default: 8002]")
+@click.option("--config", type=click.Path(path_type=Path), help="File of choices. [default: ./seekserve.yaml]")
+def command(
+    checkpoint: str | None,
+    policy: Path | None,
+    root: Path,
+    host: str | None,
+    http_port: int | None,
+    grpc_port: int | None,
+    metrics_port: int | None,
+    config: Path | None,
+    **flags: Any,
+) -> int:
+    """Serve CHECKPOINT: build-engine, render, install-backend and launch, in the foreground.
+
+    What is built already is reused. Without CHECKPOINT the file of choices names it. SIGINT or SIGTERM drains, then
+    stops.
+    """
+    from seekserve.pipeline import choose_checkpoint, default_paths, prepare
+    from seekserve.plan.inputs import flag_inputs
+    from seekserve.server import Event, Launch
+    from seekserve.server.choosing import choose_options
+    from seekserve.settings import announced_settings
+
+    settings = announced_settings(config)
+    chosen = choose_checkpoint(checkpoint, settings)
+    paths = default_paths(chosen, settings, root=root)
+    prepare(chosen, paths, settings, flag_inputs(flags), policy=policy, say=click.echo)
+    where = {"repository": paths.repository, "backend_dir": paths.backends}
+    ports = {"http_port": http_port, "grpc_port": grpc_port, "metrics_port": metrics_port}
+    options = choose_options({**where, **ports, "host": host}, settings)
+
+    def say(event: Event) -> None:
+        click.echo(event.text, err=event.kind in ("warning", "trouble"))
+
+    return Launch(options, say=say).run(ends_process=True)

@@ -1,0 +1,156 @@
+"""The current tritonserver of a launch and what surrounds it: run folder, backend directory, guardian, shared memory.
+
+It starts, drains and ends; when to do so is the launch's decision. After `close` nothing of it is left.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from seekserve.errors import StartFailed
+from seekserve.server import shm
+from seekserve.server.backends import compose_backend_dir
+from seekserve.server.command import ADMIN_HEADER, build_argv
+from seekserve.server.draining import DrainWatch
+from seekserve.server.guardian import Guardian
+from seekserve.server.heartbeat import read_heartbeats
+from seekserve.server.httpget import get_ok
+from seekserve.server.options import LaunchOptions
+from seekserve.server.preflight import Prepared
+from seekserve.server.probe import generate_once
+from seekserve.server.process import ServerProcess, describe_status
+from seekserve.server.ready import ReadyCheck, wait_until_ready
+from seekserve.server.signals import SignalGate
+from seekserve.server.supervisor import ServerWatch, loading_trouble
+
+__all__ = ["ServerRun"]
+
+_STOP_AT_ONCE_S = 5.0
+_EXIT_MARGIN_S = 5.0
+
+
+class ServerRun:
+    """`close` must be called, whatever happens, also when the constructor's caller never got to `spawn`."""
+
+    def __init__(
+        self, prepared: Prepared, options: LaunchOptions, env: Mapping[str, str], log_file: Path, gate: SignalGate
+    ) -> None:
+        self._prepared = prepared
+        self._options = options
+        self._env = {**env, **prepared.env_changes}
+        self._log_file = log_file
+        self._gate = gate
+        self._guardian = Guardian(prepared.command.shm_prefix, prepared.run_dir)
+        self._process: ServerProcess | None = None
+        self._watch: ServerWatch | None = None
+        self.note: str | None = None
+        """What was unusual about a stop that is clean all the same."""
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def prepare_folders(self) -> None:
+        prepared = self._prepared
+        prepared.run_dir.mkdir(mode=0o700)
+        backend_dir = compose_backend_dir(self._options.backend_dir, prepared.server, prepared.run_dir / "backends")
+        assert backend_dir == prepared.command.backend_dir
+
+    def spawn(self) -> None:
+        assert self._process is None, "the server before was not ended"
+        self._process = ServerProcess(build_argv(self._prepared.command), self._env, self._log_file)
+        self._guardian.watch(self._process.pid)
+
+    def wait_ready(self) -> float:
+        """Seconds until the first generation; StartFailed with the end of the log otherwise."""
+        prepared = self._prepared
+        check = ReadyCheck(
+            http_url=prepared.http_url,
+            models=prepared.models,
+            admin={ADMIN_HEADER: prepared.command.admin_key},
+            timeout_s=self._options.ready_timeout_s,
+            poll_s=min(self._options.poll_s, 0.25),
+        )
+        try:
+            ready_s = wait_until_ready(check, probe=self._probe, still_running=self._loading_trouble)
+        except StartFailed as error:
+            raise StartFailed(f"{error.message}{self.log_extract()}", hint=error.hint) from error
+        self._watch = ServerWatch(
+            process=self._running(),
+            run_dir=prepared.run_dir,
+            expected=[model.name for model in prepared.models if model.is_ours],
+            options=self._options,
+            is_live=lambda: get_ok(f"{prepared.http_url}/v2/health/live", timeout_s=1.0),
+            now_s=time.monotonic(),
+        )
+        return ready_s
+
+    def trouble(self) -> str | None:
+        assert self._watch is not None, "wait_ready() comes first"
+        return self._watch.trouble(time.monotonic())
+
+    def drain(self, *, in_a_hurry: Callable[[], bool], has_failed: bool) -> str | None:
+        """SIGTERM and patience; a sentence when that did not end well. `end` must follow.
+
+        A server that never was ready, or has failed already, has nothing in flight that is worth waiting for.
+        """
+        if self._process is None:
+            return None
+        is_patient = self._watch is not None and not has_failed
+        limit_s = self._options.exit_timeout_s + _EXIT_MARGIN_S if is_patient else _STOP_AT_ONCE_S
+        deadline_s = time.monotonic() + limit_s
+        watch = DrainWatch(all_ours=all(model.is_ours for model in self._prepared.models))
+        problem = None
+        self._process.ask_to_stop()
+        while (status := self._process.wait(0.05)) is None and problem is None:
+            if in_a_hurry():
+                problem = "killed on a second signal, requests in flight were lost"
+            elif is_patient and watch.has_nothing_left(read_heartbeats(self._prepared.run_dir), time.monotonic()):
+                self.note = (
+                    "every request was answered, but tritonserver kept a stream that its client cancelled: ended it"
+                )
+                return None
+            elif time.monotonic() > deadline_s:
+                problem = f"tritonserver had to be killed {limit_s:g} s after SIGTERM{self.log_extract()}"
+        if status is not None and status != 0:
+            problem = f"tritonserver ended with {describe_status(status)}{self.log_extract()}"
+        return problem if is_patient else None
+
+    def end(self) -> None:
+        """No process of the server is left afterwards, and none of its shared memory."""
+        if self._process is None:
+            return
+        self._process.end()
+        self._process = None
+        self._watch = None
+        shm.clean(self._prepared.command.shm_prefix)
+        for heartbeat in self._prepared.run_dir.glob("heartbeat-*"):
+            heartbeat.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        self.end()
+        shutil.rmtree(self._prepared.run_dir, ignore_errors=True)
+        self._guardian.dismiss()
+
+    def log_extract(self) -> str:
+        text = self._process.tail() if self._process is not None else ""
+        return f"\nend of {self._log_file}:\n{text}" if text else ""
+
+    def _running(self) -> ServerProcess:
+        assert self._process is not None, "spawn() comes first"
+        return self._process
+
+    def _loading_trouble(self) -> str | None:
+        return loading_trouble(self._running(), self._prepared.run_dir)
+
+    def _probe(self, model: str, timeout_s: float) -> None:
+        def ended() -> str | None:
+            return "interrupted" if self._gate.is_waiting else self._loading_trouble()
+
+        # An exception out of a signal handler can get lost inside gRPC; the probe looks for the signal itself.
+        with self._gate.deferred():
+            address, key = self._prepared.grpc_address, self._prepared.probe_key
+            generate_once(address, model, key, timeout_s=timeout_s, ended=ended)
