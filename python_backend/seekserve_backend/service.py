@@ -53,6 +53,12 @@ class ServiceStats:
     """Since the engine loop last came round; grows while a step hangs."""
     is_broken: bool
 
+    @property
+    def open_requests(self) -> int:
+        """Requests that still wait for their last answer."""
+        snap = self.snapshot
+        return snap.intake + sum(snap.queued_by_class.values()) + snap.running + self.outbox_depth
+
 
 class Service:
     """`start`, then `accept` from any thread, then `stop`."""
@@ -66,7 +72,7 @@ class Service:
         encode: Callable[[Inbound], tuple[int, ...]],
         vocabulary: TokenBytes,
         clock: Callable[[], float] = time.monotonic,
-        outbox_workers: int = 2,
+        outbox_workers: int = 4,
         intake_workers: int = 2,
     ) -> None:
         self._policy = policy

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 from tests.service.fakes import RecordingSink, engine_info, policy, service, synthetic
+
 from seekserve_backend.answers import Chunk, Inbound
 from seekserve_backend.contract.refusal import ErrorCode, ErrorLine
 from seekserve_backend.engines.port import (
@@ -22,7 +23,6 @@ from seekserve_backend.engines.port import (
 )
 from seekserve_backend.engines.synthetic import SyntheticEngine
 from seekserve_backend.service import Service
-
 
 
 class ScriptedEngine(SyntheticEngine):

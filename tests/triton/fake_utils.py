@@ -1,4 +1,5 @@
-"""A stand-in for triton_python_backend_utils: records what was sent and reproduces the rules that a real sender enforces."""
+"""A stand-in for triton_python_backend_utils: records what was sent and reproduces the rules that a real sender
+enforces."""
 
 from __future__ import annotations
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 
+from tests.triton.fake_utils import Sender, Utils
+
 from seekserve_backend.answers import Chunk
 from seekserve_backend.contract.refusal import ErrorCode, ErrorLine
 from seekserve_backend.triton.sink import TritonSink
-
-from tests.triton.fake_utils import Sender, Utils
 
 MORE = Chunk(text="ä", completion_tokens=1)
 LAST = Chunk(text="b", completion_tokens=2, finish_reason="stop", prompt_tokens=3, queue_ms=1.5)

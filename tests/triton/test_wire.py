@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.triton.fake_utils import Request, number, text
+
 from seekserve_backend.answers import Chunk, InvalidInput
 from seekserve_backend.triton.wire import read_request, response_values
-
-from tests.triton.fake_utils import Request, number, text
 
 
 def read(tensors: dict[str, Any], **more: Any) -> Any:
@@ -55,14 +55,18 @@ def test_every_used_input_arrives() -> None:
 
 
 def test_headers_and_parameters_mean_the_same_as_tensors() -> None:
-    got = read({"text_input": text("x")}, parameters={"x-request-type": "offline", "tenant": "t", "deadline_ms": 5})
+    got = read({"text_input": text("x")}, parameters={"X-Request-Type": "offline", "tenant": "t", "x-deadline-ms": "5"})
     assert (got.request_class, got.tenant, got.deadline_ms) == ("offline", "t", 5)
+    both = {"x-request-type": "offline", "request_class": "interactive"}
+    assert read({"text_input": text("x")}, parameters=both).request_class == "interactive"
 
 
 def test_only_the_launch_key_makes_a_probe() -> None:
     assert read({"text_input": text("x")}, parameters={"seekserve_probe": "secret"}).is_probe
     assert not read({"text_input": text("x")}, parameters={"seekserve_probe": "guess"}).is_probe
-    assert not read_request(Request({"text_input": text("x")}, parameters={"seekserve_probe": ""}), probe_key=None).is_probe
+    assert not read_request(
+        Request({"text_input": text("x")}, parameters={"seekserve_probe": ""}), probe_key=None
+    ).is_probe
 
 
 def test_an_empty_text_input_beside_the_meant_one_is_allowed() -> None:

@@ -72,13 +72,17 @@ class ErrorLine:
 
     @classmethod
     def from_message(cls, message: str) -> ErrorLine | None:
-        """Finds the line in an error text, which Triton may have prefixed; None when there is none."""
+        """Finds the line in an error text, which Triton may have prefixed; None when there is none.
+
+        Keys that this version does not know are left alone: an older client reads a newer server's line.
+        """
         start = message.find('{"code":')
         if start < 0:
             return None
         try:
             data, _ = json.JSONDecoder().raw_decode(message[start:])
-            fields = Fields(data, "error line")
+            known = ("code", "reason", "retry_after_ms", "request_id", "field")
+            fields = Fields({key: value for key, value in data.items() if key in known}, "error line")
             code = fields.string("code", choices=[c.value for c in ErrorCode])
             reason = fields.string("reason")
             retry_after_ms = fields.opt_integer("retry_after_ms", low=0)

@@ -18,7 +18,8 @@ from ..engines.port import Sampling
 __all__ = ["PROBE_PARAMETER", "read_request", "response_values"]
 
 PROBE_PARAMETER = "seekserve_probe"
-_CLASS_KEYS = ("request_class", "x-request-type", "X-Request-Type")
+# Forwarded headers arrive as parameters, in the client's spelling.
+_NAME_BY_HEADER = {"x-request-type": "request_class", "x-tenant": "tenant", "x-deadline-ms": "deadline_ms"}
 _MAX_STOP_WORDS = 16
 _MAX_STOP_BYTES = 1024
 
@@ -54,8 +55,8 @@ def read_request(request: Any, *, probe_key: str | None) -> Inbound:
         echo_prompt=not reader.scalar("exclude_input_in_output", True),
         wants_num_input_tokens=bool(reader.scalar("return_num_input_tokens", False)),
         wants_num_output_tokens=bool(reader.scalar("return_num_output_tokens", False)),
-        request_class=reader.text("request_class", _CLASS_KEYS),
-        tenant=reader.text("tenant", ("tenant",)) or "",
+        request_class=reader.text("request_class"),
+        tenant=reader.text("tenant") or "",
         deadline_ms=reader.integer("deadline_ms", low=1),
         is_probe=probe_key is not None and parameters.get(PROBE_PARAMETER) == probe_key,
     )
@@ -90,6 +91,8 @@ class _Reader:
 
     def integer(self, name: str, *, low: int, unset: int | None = None) -> int | None:
         value = self.scalar(name)
+        if isinstance(value, str) and value.lstrip("-").isdecimal():  # a header
+            value = int(value)
         if value is None or (unset is not None and value == unset):
             return None
         if isinstance(value, bool) or not _is_whole(value):
@@ -110,12 +113,9 @@ class _Reader:
             raise InvalidInput(name, f"{number} is outside {low} to {high}")
         return number
 
-    def text(self, name: str, parameter_keys: tuple[str, ...]) -> str | None:
+    def text(self, name: str) -> str | None:
         value = self._values.get(name)
-        if value is not None:
-            raw: Any = _decode(name, _one(name, value))
-        else:
-            raw = next((self._parameters[k] for k in parameter_keys if k in self._parameters), None)
+        raw: Any = self._parameters.get(name) if value is None else _decode(name, _one(name, value))
         if raw is None or raw == "":
             return None
         if not isinstance(raw, str) or len(raw) > 128 or not raw.isprintable():
@@ -200,4 +200,8 @@ def _parameters(request: Any) -> dict[str, Any]:
         data = json.loads(get() or "{}")
     except json.JSONDecodeError:
         return {}
-    return data if isinstance(data, dict) else {}
+    if not isinstance(data, dict):
+        return {}
+    named = {_NAME_BY_HEADER.get(str(key).lower(), str(key)): value for key, value in data.items()}
+    # A parameter of the request itself is more deliberate than a header that a proxy may have set.
+    return {**named, **{name: data[name] for name in _NAME_BY_HEADER.values() if name in data}}
