@@ -26,13 +26,12 @@ from seekserve_backend.contract.bundle import Bundle
 from seekserve_backend.engines.port import EngineRequest, Sampling
 from seekserve_backend.engines.reference.engine import ReferenceEngine
 from seekserve_backend.prompts import PromptEncoder
-from seekserve_backend.triton.host import spare_threads
 
 PROMPT = "<｜User｜>Count from 3 to 19.<｜Assistant｜>"
 
 
 def in_process(bundle_dir: Path, *, streams: int, tokens: int) -> Callable[[], float]:
-    engine = ReferenceEngine(bundle_dir, Bundle.load(bundle_dir), threads=spare_threads())
+    engine = ReferenceEngine(bundle_dir, Bundle.load(bundle_dir))
     ids = PromptEncoder(bundle_dir / "tokenizer").encode(Inbound(text=PROMPT.encode()))
 
     def run() -> float:

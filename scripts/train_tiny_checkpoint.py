@@ -27,7 +27,7 @@ QUICK_STEPS = 4
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=SHIPPED, help="checkpoint folder to write (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=2100, help="training steps (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=2000, help="training steps (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="seed of weights and data (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_STEPS} steps and no measurement: a smoke test")

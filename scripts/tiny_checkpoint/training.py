@@ -39,15 +39,23 @@ class Lesson:
     rows: int
     longest_tokens: int
     draw: Callable[[Random], Conversation]
+    mark_weight: float = 1.0
+    """Weight of commas and full stops in the loss: in a count they alone carry the decision to go on or to stop."""
+
+
+def counts(longest: int, rows: int, longest_tokens: int) -> Lesson:
+    draw = partial(practised_count, longest=longest)
+    return Lesson(name=f"counts to {longest}", rows=rows, longest_tokens=longest_tokens, draw=draw, mark_weight=5.0)
 
 
 SUMS = Lesson(name="sums", rows=256, longest_tokens=448, draw=short_conversation)
 MIXED = Lesson(name="mixed", rows=12, longest_tokens=448, draw=mixed_conversation)
 MORE_SUMS = Lesson(name="sums", rows=256, longest_tokens=448, draw=practised_sum)
-SHORT_COUNTS = Lesson(name="short counts", rows=128, longest_tokens=96, draw=partial(practised_count, longest=9))
-LONG_COUNTS = Lesson(name="long counts", rows=40, longest_tokens=192, draw=partial(practised_count, longest=36))
-FULL_COUNTS = Lesson(name="full counts", rows=16, longest_tokens=448, draw=partial(practised_count, longest=GREATEST))
 LONG = Lesson(name="long", rows=3, longest_tokens=1792, draw=long_conversation)
+FIRST_COUNTS = counts(4, rows=128, longest_tokens=96)
+SHORT_COUNTS = counts(12, rows=96, longest_tokens=96)
+LONG_COUNTS = counts(36, rows=32, longest_tokens=192)
+FULL_COUNTS = counts(GREATEST, rows=12, longest_tokens=448)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +67,9 @@ class Phase:
     peak_rate: float
     final_rate: float = 2e-5
     warm_up_steps: int = 60
-    early_cycle: tuple[Lesson, ...] = ()
-    """Used instead of `cycle` in the first 15 % of the steps, if given."""
+    early_cycle: tuple[Lesson, ...]
+    """Used instead of `cycle` in the first steps."""
+    early_share: float
     weight_rounding_from: float = 0.0
     """Share of the phase after which weights are rounded as in the release."""
     latent_rounding_from: float = 0.0
@@ -68,16 +77,17 @@ class Phase:
     bias_step: float = 1e-3
 
     def lesson(self, step: int) -> Lesson:
-        cycle = self.early_cycle if self.early_cycle and step <= 0.15 * self.steps else self.cycle
+        cycle = self.early_cycle if step <= self.early_share * self.steps else self.cycle
         return cycle[step % len(cycle)]
 
 
 def phases(steps: int) -> tuple[Phase, ...]:
-    """Split the steps 5:2 into learning everything, and practising what that leaves weak: counts and long contexts."""
+    """Split the steps 3:1 into learning everything, and practising what that leaves weak: counts and long contexts."""
     first = Phase(
-        steps=round(steps * 5 / 7),
+        steps=steps * 3 // 4,
         # Sums are the slowest to learn, so they lead at first.
         early_cycle=(SUMS, SUMS, SUMS, MIXED),
+        early_share=0.15,
         cycle=(SUMS, MIXED),
         peak_rate=2.5e-3,
         weight_rounding_from=0.5,
@@ -85,8 +95,13 @@ def phases(steps: int) -> tuple[Phase, ...]:
     )
     second = Phase(
         steps=steps - first.steps,
-        cycle=(SHORT_COUNTS, MORE_SUMS, LONG_COUNTS, LONG, SHORT_COUNTS, MIXED, SHORT_COUNTS, LONG, FULL_COUNTS, MIXED),
-        peak_rate=1e-3,
+        # Counts of four numbers or so teach to stop within a hundred steps; longer ones alone never did.
+        early_cycle=(FIRST_COUNTS, FIRST_COUNTS, FIRST_COUNTS, LONG, FIRST_COUNTS, FIRST_COUNTS, MORE_SUMS),
+        early_share=0.3,
+        cycle=(SHORT_COUNTS, MORE_SUMS, LONG_COUNTS, LONG, SHORT_COUNTS, MIXED, FULL_COUNTS),
+        peak_rate=1.5e-3,
+        weight_rounding_from=0.3,
+        latent_rounding_from=0.3,
     )
     return first, second
 
@@ -97,6 +112,7 @@ class Encoder:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._known: dict[str, list[int]] = {}
+        self.mark_ids = (tokenizer.token_to_id(","), tokenizer.token_to_id("."))
         self.user_id, self.assistant_id = tokenizer.token_to_id(USER), tokenizer.token_to_id(ASSISTANT)
 
     def ids(self, text: str) -> list[int]:
@@ -131,16 +147,19 @@ def batch(encode: Encoder, conversations: list[Conversation], longest_tokens: in
     return ids, labels
 
 
-def answer_loss(model: Any, ids: Any, labels: Any) -> tuple[Any, float]:
+def answer_loss(model: Any, ids: Any, labels: Any, mark_ids: tuple[int, ...], mark_weight: float) -> tuple[Any, float]:
     """Return the loss over answer tokens and the share of them predicted right; the head sees no other position."""
+    import torch
     import torch.nn.functional as functional
 
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
-    wanted = labels[:, 1:]
-    is_answer = wanted != IGNORED
+    is_answer = labels[:, 1:] != IGNORED
+    wanted = labels[:, 1:][is_answer]
     logits = model.lm_head(hidden[is_answer])
-    right = (logits.argmax(-1) == wanted[is_answer]).float().mean().item()
-    return functional.cross_entropy(logits, wanted[is_answer]), right
+    right = (logits.argmax(-1) == wanted).float().mean().item()
+    weight = torch.where(torch.isin(wanted, torch.tensor(mark_ids)), mark_weight, 1.0)
+    losses = functional.cross_entropy(logits, wanted, reduction="none")
+    return (losses * weight).sum() / weight.sum(), right
 
 
 @dataclass(slots=True)
@@ -253,25 +272,25 @@ def train(model: Any, tokenizer: Any, phase: Phase, seed: int, say: Callable[[st
             ids, labels = batch(encode, [lesson.draw(rng) for _ in range(lesson.rows)], lesson.longest_tokens)
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(step, phase)
-            loss, right = rounded_pass(model, ids, labels, step, phase)
+            with roundings_due(model, step, phase):
+                loss, right = answer_loss(model, ids, labels, encode.mark_ids, lesson.mark_weight)
+                loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             balancer.update(1.0 - step / phase.steps)
-            seen[lesson.name] = f"{lesson.name} loss {loss:.4f}, tokens right {right:.2%}"
+            seen[lesson.name] = f"{lesson.name} loss {loss.item():.4f}, tokens right {right:.2%}"
             if step % 50 == 49 or step == phase.steps - 1:
                 figures = "; ".join([*seen.values(), f"busiest expert {balancer.spread():.1f}x"])
                 say(f"step {step + 1}/{phase.steps}, {time.monotonic() - started:.0f} s: {figures}")
     model.eval()
 
 
-def rounded_pass(model: Any, ids: Any, labels: Any, step: int, phase: Phase) -> tuple[float, float]:
-    """One forward and backward pass under the roundings due at this step."""
+@contextmanager
+def roundings_due(model: Any, step: int, phase: Phase) -> Iterator[None]:
     with ExitStack() as stack:
         if step >= phase.weight_rounding_from * phase.steps:
             stack.enter_context(weights_as_served(model))
         if step >= phase.latent_rounding_from * phase.steps and step % 4 in (1, 2):
             stack.enter_context(latents_as_served(model))
-        loss, right = answer_loss(model, ids, labels)
-        loss.backward()
-    return loss.item(), right
+        yield

@@ -3,7 +3,7 @@
 The renderer writes config.pbtxt from these tables and the backend reads requests by them, so the two cannot drift.
 Source of the stock names: triton-inference-server/tensorrtllm_backend,
 all_models/inflight_batcher_llm/ensemble/config.pbtxt. Clients of the stock ensemble send rank-2 tensors `[1, 1]`: the
-model declares `max_batch_size` 1 and dims `[1]` or `[-1]`.
+model declares `max_batch_size` 8 (a batch above 1 is refused by name) and dims `[1]` or `[-1]`.
 """
 
 from __future__ import annotations

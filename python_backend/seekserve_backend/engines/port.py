@@ -131,7 +131,10 @@ class Engine(Protocol):
         ...
 
     def add(self, request: EngineRequest) -> None:
-        """Takes the request. Raises ValueError for a request that breaks EngineInfo's limits or a reused running id."""
+        """Takes the request.
+
+        Raises ValueError for a request that breaks EngineInfo's limits, a reused running id, or when `can_add` is false.
+        """
         ...
 
     def cancel(self, request_id: str) -> None:

@@ -97,7 +97,7 @@ def engine_factory(bundle: Bundle, bundle_dir: Path) -> Callable[[], Engine]:
     if bundle.engine == "reference":
         from ..engines.reference.engine import ReferenceEngine
 
-        return lambda: ReferenceEngine(bundle_dir, bundle, threads=spare_threads())
+        return lambda: ReferenceEngine(bundle_dir, bundle)
     if bundle.engine == "synthetic":
         from ..engines.synthetic import SyntheticEngine
 
@@ -113,11 +113,6 @@ def engine_factory(bundle: Bundle, bundle_dir: Path) -> Callable[[], Engine]:
         chunk = bundle.limits.prefill_chunk_tokens
         return lambda: SyntheticEngine(info, token_id=_PLAIN_TOKEN_ID, chunk_tokens=chunk, step_model=bundle.step_model)
     raise ValueError(f"bundle {bundle_dir}: this backend has no engine of kind {bundle.engine!r}")
-
-
-def spare_threads() -> int:
-    """Threads for an engine that computes on the CPU: one core stays free for tritonserver, tokenising and sending."""
-    return max(1, len(os.sched_getaffinity(0)) - 1)
 
 
 # In every byte-level vocabulary the first ids after the control tokens are printable single bytes.
