@@ -133,7 +133,7 @@ class Engine(Protocol):
     def add(self, request: EngineRequest) -> None:
         """Takes the request.
 
-        Raises ValueError for a request that breaks EngineInfo's limits, a reused running id, or when `can_add` is false.
+        Raises ValueError for a request that breaks EngineInfo's limits, a reused running id, or a false `can_add`.
         """
         ...
 
