@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from .answers import Chunk, Inbound, InvalidInput
-from .contract.policy import Policy
 from .contract.refusal import ErrorCode, ErrorLine
 from .core.scheduler import Scheduler
 from .core.types import End, Expire, Phase, Refused, Release, Request, Signals, Snapshot, StepReport, Terminal
@@ -66,7 +65,6 @@ class Service:
     def __init__(
         self,
         *,
-        policy: Policy,
         scheduler: Scheduler,
         engine_factory: Callable[[], Engine],
         encode: Callable[[Inbound], tuple[int, ...]],
@@ -75,7 +73,6 @@ class Service:
         outbox_workers: int = 4,
         intake_workers: int = 2,
     ) -> None:
-        self._policy = policy
         self._core = scheduler
         self._engine_factory = engine_factory
         self._engine: Engine | None = engine_factory()
@@ -326,7 +323,7 @@ class Service:
                 code=ErrorCode.EXPIRED,
                 reason=reason,
                 request_id=live.public_id,
-                retry_after_ms=self._policy.retry_after_min_ms,
+                retry_after_ms=decision.retry_after_ms,
             )
             self._answer(live, live.error(line))
 

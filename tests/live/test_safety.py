@@ -112,3 +112,16 @@ def test_a_deadline_that_cannot_be_met_expires(server: Server) -> None:
 def test_an_unknown_class_names_the_known_ones(server: Server) -> None:
     with Client(server.grpc, "synthetic") as client, pytest.raises(InputError, match="interactive"):
         client.generate(GenerateRequest(prompt="a", request_class="interactiv"))
+
+
+def test_a_forwarded_header_names_the_class(server: Server) -> None:
+    from tritonclient.grpc import service_pb2
+
+    with grpc.insecure_channel(server.grpc) as channel:
+        stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+        request = encode_request("synthetic", "hi", 1)
+        known = [("x-request-type", "offline"), ("x-tenant", "team-a")]
+        (answer,) = stream(iter((request,)), timeout=30, metadata=known)
+        assert not service_pb2.ModelStreamInferResponse.FromString(answer).error_message
+        (answer,) = stream(iter((request,)), timeout=30, metadata=[("x-request-type", "ofline")])
+    assert "offline" in service_pb2.ModelStreamInferResponse.FromString(answer).error_message

@@ -88,7 +88,6 @@ def policy(max_queue_requests: int = 1000, deadline_ms: int = 60_000) -> Policy:
 def service(engine_factory: Callable[[], Engine] = synthetic, *, with_policy: Policy | None = None) -> Service:
     chosen = with_policy or policy()
     return Service(
-        policy=chosen,
         scheduler=Scheduler(chosen, LIMITS, KV),
         engine_factory=engine_factory,
         encode=encode,

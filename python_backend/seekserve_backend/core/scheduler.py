@@ -214,17 +214,18 @@ class Scheduler:
         )
 
     def _refuse(self, id: str, no: Refusal, offered: Entry | None) -> Refused:
-        hint_ms = None
-        if no.ahead is not None:
-            hint_ms = retry_hint_ms(
-                ahead=no.ahead,
-                per_s=self._drain.per_s,
-                low_ms=self._policy.retry_after_min_ms,
-                high_ms=self._policy.retry_after_max_ms,
-                spread=jitter(self._books.counts.terminals[Terminal.REFUSED]),
-            )
+        hint_ms = None if no.ahead is None else self._hint_ms(no.ahead, Terminal.REFUSED)
         self._books.refuse(no.code, offered)
         return Refused(id=id, code=no.code, reason=no.reason, retry_after_ms=hint_ms, field=no.field)
+
+    def _hint_ms(self, ahead: int, terminal: Terminal) -> int:
+        return retry_hint_ms(
+            ahead=ahead,
+            per_s=self._drain.per_s,
+            low_ms=self._policy.retry_after_min_ms,
+            high_ms=self._policy.retry_after_max_ms,
+            spread=jitter(self._books.counts.terminals[terminal]),
+        )
 
     def _enqueue(self, entry: Entry) -> None:
         self._books.move(entry, Phase.QUEUED)
@@ -247,7 +248,13 @@ class Scheduler:
         if was_running:
             self._reserve.leave(entry)
         self._end_waiting(entry, Terminal.EXPIRED)
-        return Expire(id=id, waited_ms=entry.waited_ms(now), deadline_ms=entry.deadline_ms, was_running=was_running)
+        return Expire(
+            id=id,
+            waited_ms=entry.waited_ms(now),
+            deadline_ms=entry.deadline_ms,
+            was_running=was_running,
+            retry_after_ms=self._hint_ms(self._books.by_phase[Phase.QUEUED], Terminal.EXPIRED),
+        )
 
     def _release(self, entry: Entry, now: float) -> Release:
         self._drain.resume(now)

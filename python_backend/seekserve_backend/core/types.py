@@ -95,6 +95,7 @@ class Expire:
     waited_ms: float
     deadline_ms: int
     was_running: bool
+    retry_after_ms: int
 
 
 Decision = Release | Expire

@@ -49,7 +49,6 @@ class Host:
         self._utils = utils
         self._probe_key = os.environ.get("SEEKSERVE_PROBE_KEY")
         self._service = Service(
-            policy=policy,
             scheduler=Scheduler(policy, bundle.limits, bundle.kv),
             engine_factory=engine_factory(bundle, bundle_dir),
             encode=prompts.encode,
