@@ -1,0 +1,80 @@
+"""The requests that are open, the core behind its one lock, and how a terminal answer leaves.
+
+Whoever ends a request does it here, so that each gets exactly one terminal answer, whichever of engine, tokeniser,
+poller and shutdown comes first. `core` is touched only while `cond` is held.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from .answers import Chunk
+from .contract.refusal import ErrorCode, ErrorLine
+from .core.scheduler import Scheduler
+from .core.types import End, Refused, StepReport
+from .live import Live
+from .outbox import Outbox
+
+__all__ = ["Desk", "cancelled_line", "failed_line", "refused_line"]
+
+
+class Desk:
+    def __init__(self, core: Scheduler, outbox: Outbox, clock: Callable[[], float]) -> None:
+        self.core = core
+        self.outbox = outbox
+        self.clock = clock
+        self.cond = threading.Condition()
+        self.live: dict[str, Live] = {}
+
+    def answer(self, live: Live, terminal: Chunk | ErrorLine) -> None:
+        """Sends the terminal answer. The caller has told the core, or is about to."""
+        live.is_closed = True
+        self.outbox.put(live.lane, live.sink, terminal)
+        with self.cond:
+            self.live.pop(live.id, None)
+
+    def fail(self, live: Live, code: ErrorCode, reason: str, *, field: str | None = None) -> None:
+        """Ends a request, wherever it is; nothing happens if it has ended already."""
+        with self.cond:
+            if live.is_closed or self.live.pop(live.id, None) is None:
+                return
+            self.core.fail(live.id, self.clock())
+        line = ErrorLine(code=code, reason=reason, field=field, request_id=live.public_id)
+        self.answer(live, live.error(line))
+
+    def observe(self, report: StepReport) -> None:
+        with self.cond:
+            self.core.observe(report, self.clock())
+            self.cond.notify_all()
+
+    def observe_ends(self, *ends: End) -> None:
+        self.observe(StepReport(step_ms=0.0, ends=ends))
+
+    def drain(self) -> None:
+        """From now on only what was accepted is served."""
+        with self.cond:
+            self.core.set_draining(self.clock())
+
+
+def refused_line(live: Live, refused: Refused) -> ErrorLine:
+    return live.error(
+        ErrorLine(
+            code=refused.code,
+            reason=refused.reason,
+            retry_after_ms=refused.retry_after_ms,
+            field=refused.field,
+            request_id=live.public_id,
+        )
+    )
+
+
+def cancelled_line(live: Live) -> ErrorLine:
+    return live.error(
+        ErrorLine(code=ErrorCode.CANCELLED, reason="the client cancelled or left", request_id=live.public_id)
+    )
+
+
+def failed_line(live: Live) -> ErrorLine:
+    reason = "the engine failed while this request ran; the server's log has the details under its id"
+    return live.error(ErrorLine(code=ErrorCode.FAILED, reason=reason, request_id=live.public_id))
