@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# In importlib mode a test folder is not importable by itself; the scripted server and the tiny models are others'.
+sys.path.insert(0, str(Path(__file__).parents[1] / "client"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "engines" / "reference"))
+
+from fake_server import Running
+
+
+@pytest.fixture
+def server() -> Iterator[Running]:
+    running = Running()
+    yield running
+    running.drop()
+
+
+@pytest.fixture(autouse=True)
+def _no_launch_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launch records of the machine's user must not decide what a test sees."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
