@@ -9,12 +9,13 @@ import pytest
 
 from seekserve.plan.inputs import FIELDS, Given, Inputs, environment_inputs, file_inputs, flag_inputs, merge
 from seekserve.plan.plan import UNSET, Source
+from seekserve.plan.target import ALL_FIELDS
 
 
 def test_the_table_names_every_input_once() -> None:
-    assert [spec.name for spec in FIELDS] == [field.name for field in fields(Inputs)]
+    assert [spec.name for spec in ALL_FIELDS] == [field.name for field in fields(Inputs)]
     for column in ("flag", "variable", "file_key", "plan_key"):
-        values = [getattr(spec, column) for spec in FIELDS]
+        values = [getattr(spec, column) for spec in ALL_FIELDS]
         assert len(set(values)) == len(values)
 
 

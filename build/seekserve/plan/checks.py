@@ -6,26 +6,14 @@ A rule says what disagrees, both numbers with their sources, and the smallest ch
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from seekserve.output import bytes_text
 
 from .facts import PlanFacts
+from .finding import Finding
 from .plan import Plan
 
 __all__ = ["CHECKS", "Finding"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    rule: str
-    about: tuple[str, ...]
-    """Dotted names of the values that disagree."""
-    message: str
-    hint: str
-    is_size: bool = False
-    """True: it simply does not fit, rather than contradicting itself."""
-
 
 _SEQ = "limits.max_seq_len_tokens"
 _BATCH = "limits.max_batch_size"

@@ -16,7 +16,17 @@ from seekserve_backend.contract.bundle import ENGINE_KINDS, KV_DTYPES
 
 from .plan import UNSET, Source, Unset
 
-__all__ = ["FIELDS", "FieldSpec", "Given", "Inputs", "environment_inputs", "file_inputs", "flag_inputs", "merge"]
+__all__ = [
+    "FIELDS",
+    "FieldSpec",
+    "Given",
+    "Inputs",
+    "environment_inputs",
+    "file_inputs",
+    "flag_inputs",
+    "merge",
+    "preset_inputs",
+]
 
 T = TypeVar("T")
 
@@ -55,6 +65,31 @@ class Inputs:
     """Tokens in one KV block."""
     kv_capacity_tokens: Given[int] | Unset = UNSET
     """Tokens that the whole KV cache holds."""
+    # Of a deployment on GPUs; `target.py` has their table.
+    gpu: Given[str] | Unset = UNSET
+    gpus: Given[int] | Unset = UNSET
+    """All of them, on all nodes."""
+    nodes: Given[int] | Unset = UNSET
+    tp: Given[int] | Unset = UNSET
+    pp: Given[int] | Unset = UNSET
+    ep: Given[int] | Unset = UNSET
+    moe_tp: Given[int] | Unset = UNSET
+    attention_dp: Given[bool] | Unset = UNSET
+    mtp: Given[int] | Unset = UNSET
+    """Draft tokens of multi-token prediction; 0 = off."""
+    isl: Given[int] | Unset = UNSET
+    osl: Given[int] | Unset = UNSET
+    kv_fraction: Given[float] | Unset = UNSET
+    """Of the memory that is free after loading."""
+    trtllm_version: Given[str] | Unset = UNSET
+    chunked_prefill: Given[bool] | Unset = UNSET
+    cuda_graphs: Given[bool] | Unset = UNSET
+    indexer_dtype: Given[str] | Unset = UNSET
+    capacity_policy: Given[str] | Unset = UNSET
+    rank0_overhead_mib: Given[int] | Unset = UNSET
+    """On the first GPU of a host for each other rank there."""
+    host_cache_gib: Given[float] | Unset = UNSET
+    kv_uvm: Given[bool] | Unset = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +104,11 @@ class FieldSpec:
     kind: type
     help: str
     choices: tuple[str, ...] | None = None
+    low: float = 1
+    """Smallest number that makes sense."""
+    high: float | None = None
+    gpu_help: str = ""
+    """Help where the engine runs on GPUs and the default is another one."""
 
     @property
     def variable(self) -> str:
@@ -92,6 +132,7 @@ FIELDS: tuple[FieldSpec, ...] = (
         kind=str,
         choices=ENGINE_KINDS,
         help="What runs the model. [default: reference]",
+        gpu_help="What runs the model. [default: the kind that runs this family]",
     ),
     FieldSpec(
         name="max_seq_len_tokens",
@@ -99,7 +140,9 @@ FIELDS: tuple[FieldSpec, ...] = (
         file_key="limits.max_seq_len_tokens",
         plan_key="limits.max_seq_len_tokens",
         kind=int,
+        low=2,
         help="Prompt plus output of one request, in tokens. [default: 2048, or less if the model has less]",
+        gpu_help="Prompt plus output of one request, in tokens. [default: ISL + OSL, or 8192; never the full context]",
     ),
     FieldSpec(
         name="max_batch_size",
@@ -108,6 +151,7 @@ FIELDS: tuple[FieldSpec, ...] = (
         plan_key="limits.max_batch_size",
         kind=int,
         help="Requests in flight at once. [default: 16]",
+        gpu_help="Requests in flight at once, on each rank with attention DP. [default: what the cache carries]",
     ),
     FieldSpec(
         name="max_num_tokens",
@@ -116,6 +160,7 @@ FIELDS: tuple[FieldSpec, ...] = (
         plan_key="limits.max_num_tokens",
         kind=int,
         help="Tokens that one engine step may process. [default: 512]",
+        gpu_help="Tokens that one engine step may process. [default: 8192; 4096 with attention DP]",
     ),
     FieldSpec(
         name="prefill_chunk_tokens",
@@ -124,6 +169,7 @@ FIELDS: tuple[FieldSpec, ...] = (
         plan_key="limits.prefill_chunk_tokens",
         kind=int,
         help="Largest piece of one prompt in a step, in tokens. [default: 256]",
+        gpu_help="Largest piece of one prompt in a step, in tokens. [default: 1024]",
     ),
     FieldSpec(
         name="kv_dtype",
@@ -133,6 +179,7 @@ FIELDS: tuple[FieldSpec, ...] = (
         kind=str,
         choices=KV_DTYPES,
         help="Number format of the KV cache. [default: fp8_e4m3]",
+        gpu_help="Number format of the KV cache. [default: fp8_e4m3 where GPU and engine have it]",
     ),
     FieldSpec(
         name="block_tokens",
@@ -141,6 +188,7 @@ FIELDS: tuple[FieldSpec, ...] = (
         plan_key="kv_cache.block_tokens",
         kind=int,
         help="Tokens in one KV block, a power of two. [default: 32]",
+        gpu_help="Tokens in one KV block. [default: 32; 64 for Hopper latent attention, 128 for V4]",
     ),
     FieldSpec(
         name="kv_capacity_tokens",
@@ -149,36 +197,51 @@ FIELDS: tuple[FieldSpec, ...] = (
         plan_key="kv_cache.capacity_blocks",
         kind=int,
         help="Tokens that the whole KV cache holds. [default: full sequences for every request, as memory allows]",
+        gpu_help="Tokens that the whole KV cache holds at most. [default: what --kv-fraction gives]",
     ),
 )
 
 
-def flag_inputs(values: Mapping[str, object]) -> Inputs:
+def flag_inputs(values: Mapping[str, object], fields: tuple[FieldSpec, ...] = FIELDS) -> Inputs:
     """From parsed flags by field name; None means that the flag was not given."""
-    places = {spec.name: spec.flag for spec in FIELDS}
+    places = {spec.name: spec.flag for spec in fields}
     return _inputs({name: value for name, value in values.items() if value is not None}, Source.FLAG, places)
 
 
-def file_inputs(values: Mapping[str, object], path: Path) -> Inputs:
-    return _inputs(values, Source.FILE, {spec.name: str(path) for spec in FIELDS})
+def file_inputs(values: Mapping[str, object], path: Path, fields: tuple[FieldSpec, ...] = FIELDS) -> Inputs:
+    return _inputs(values, Source.FILE, {spec.name: str(path) for spec in fields})
 
 
-def environment_inputs(environ: Mapping[str, str]) -> tuple[Inputs, list[str]]:
+def preset_inputs(values: Mapping[str, object], preset: str) -> Inputs:
+    return _inputs(values, Source.PRESET, dict.fromkeys(values, preset))
+
+
+def environment_inputs(environ: Mapping[str, str], fields: tuple[FieldSpec, ...] = FIELDS) -> tuple[Inputs, list[str]]:
     """The inputs and one sentence for each variable that cannot be read; an empty variable counts as not given."""
     values: dict[str, object] = {}
     problems = []
-    for spec in FIELDS:
+    for spec in fields:
         text = environ.get(spec.variable, "").strip()
         if not text:
             continue
-        if spec.kind is not int:
-            values[spec.name] = text
-            continue
         try:
-            values[spec.name] = int(text)
+            values[spec.name] = _parsed(spec.kind, text)
         except ValueError:
-            problems.append(f"environment {spec.variable}: expected an integer, got {text!r}")
-    return _inputs(values, Source.ENVIRONMENT, {spec.name: spec.variable for spec in FIELDS}), problems
+            problems.append(f"environment {spec.variable}: expected {_KIND_NAMES[spec.kind]}, got {text!r}")
+    return _inputs(values, Source.ENVIRONMENT, {spec.name: spec.variable for spec in fields}), problems
+
+
+_KIND_NAMES: Mapping[type, str] = {int: "an integer", float: "a number", bool: "true or false"}
+_SWITCHES: Mapping[str, bool] = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+
+
+def _parsed(kind: type, text: str) -> object:
+    """Raises ValueError for text of another kind."""
+    if kind is bool:
+        if text.lower() not in _SWITCHES:
+            raise ValueError(text)
+        return _SWITCHES[text.lower()]
+    return kind(text)
 
 
 def merge(*layers: Inputs) -> Inputs:

@@ -14,6 +14,8 @@ from typing import Final
 from seekserve_backend.contract.bundle import KvCache, Limits
 from seekserve_backend.contract.step_model import StepModel
 
+from .deployment import Deployment
+
 __all__ = ["UNSET", "Plan", "Source", "Unset"]
 
 
@@ -38,7 +40,9 @@ class Source(str, enum.Enum):
     FLAG = "flag"
     ENVIRONMENT = "environment"
     FILE = "file"
+    PRESET = "preset"
     CHECKPOINT = "checkpoint"
+    DERIVED = "derived"
     DEFAULT = "default"
 
 
@@ -61,8 +65,12 @@ class Plan:
     step_model: StepModel | None
     sources: Mapping[str, str]
     """Dotted name of each resolved value -> its origin: `limits.max_batch_size` -> `flag --max-batch-size`."""
+    deployment: Deployment | None = None
+    """The GPU half: shape, memory of every rank, capacity. None for engines that run on the CPU."""
 
     @property
     def prompt_limit_tokens(self) -> int:
-        """One token must be produced, so a prompt may hold one less than the sequence limit."""
+        """One token must be produced, so a prompt may hold one less than the sequence limit; less without chunks."""
+        if self.deployment is not None:
+            return self.deployment.case.prompt_limit_tokens
         return self.limits.max_seq_len_tokens - 1

@@ -6,20 +6,16 @@ together; a rule about a value that is wrong in itself is not reported on top of
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from seekserve.errors import ConfigError, ConflictError, DoesNotFit
-from seekserve.output import problems_text
 from seekserve_backend.contract.bundle import KvCache, Limits
 
-from .checks import CHECKS, Finding
+from .checks import CHECKS
 from .facts import PlanFacts
-from .inputs import FIELDS, FieldSpec, Given, Inputs
-from .names import MODEL_NAME, NAME_RULE
+from .inputs import FIELDS, Inputs
 from .plan import Plan, Source
+from .values import Values, raise_problems
 
 __all__ = ["DEFAULTS", "HOST_MEMORY_SHARE", "Defaults", "resolve"]
 
@@ -42,7 +38,6 @@ class Defaults:
 
 DEFAULTS = Defaults()
 _SPECS = {spec.name: spec for spec in FIELDS}
-_LOWEST = {"max_seq_len_tokens": 2}
 
 
 def resolve(inputs: Inputs, facts: PlanFacts, *, host_memory_bytes: int | None, problems: Sequence[str] = ()) -> Plan:
@@ -50,40 +45,14 @@ def resolve(inputs: Inputs, facts: PlanFacts, *, host_memory_bytes: int | None, 
 
     Raises ConfigError when a value is wrong in itself, DoesNotFit or ConflictError when values are wrong together.
     """
-    values = _Values(inputs=inputs, problems=list(problems))
+    values = Values(inputs=inputs, specs=_SPECS, problems=list(problems))
     plan = _plan(values, facts, host_memory_bytes)
     found = [finding for check in CHECKS if (finding := check(plan, facts, host_memory_bytes)) is not None]
-    _raise_problems(values, [finding for finding in found if not values.wrong & set(finding.about)])
+    raise_problems(values, [finding for finding in found if not values.wrong & set(finding.about)])
     return plan
 
 
-@dataclass(slots=True)
-class _Values:
-    """Takes one value after another; a wrong one is noted and its default stands in for it."""
-
-    inputs: Inputs
-    problems: list[str]
-    sources: dict[str, str] = field(default_factory=dict)
-    wrong: set[str] = field(default_factory=set)
-
-    def take(self, name: str, default: Any, default_source: str = Source.DEFAULT.value) -> Any:
-        spec, given = _SPECS[name], getattr(self.inputs, name)
-        if not isinstance(given, Given):
-            self.sources[spec.plan_key] = default_source
-            return default
-        self.sources[spec.plan_key] = given.source_text
-        problem = _value_problem(spec, given.value)
-        if problem is None:
-            return given.value
-        self.wrong.add(spec.plan_key)
-        self.problems.append(f"{given.source_text}: {spec.file_key} {problem}")
-        return default
-
-    def is_given(self, name: str) -> bool:
-        return isinstance(getattr(self.inputs, name), Given)
-
-
-def _plan(values: _Values, facts: PlanFacts, host_memory_bytes: int | None) -> Plan:
+def _plan(values: Values, facts: PlanFacts, host_memory_bytes: int | None) -> Plan:
     limits = _limits(values, facts)
     return Plan(
         name=values.take("name", facts.default_name, Source.CHECKPOINT.value),
@@ -102,7 +71,7 @@ def _plan(values: _Values, facts: PlanFacts, host_memory_bytes: int | None) -> P
     )
 
 
-def _limits(values: _Values, facts: PlanFacts) -> Limits:
+def _limits(values: Values, facts: PlanFacts) -> Limits:
     longest = DEFAULTS.max_seq_len_tokens
     source = Source.DEFAULT.value
     if facts.max_position_tokens is not None and facts.max_position_tokens < longest:
@@ -118,7 +87,7 @@ def _limits(values: _Values, facts: PlanFacts) -> Limits:
     )
 
 
-def _kv(values: _Values, facts: PlanFacts, limits: Limits, host_memory_bytes: int | None) -> KvCache:
+def _kv(values: Values, facts: PlanFacts, limits: Limits, host_memory_bytes: int | None) -> KvCache:
     dtype = values.take("kv_dtype", DEFAULTS.kv_dtype)
     block_tokens = values.take("block_tokens", DEFAULTS.block_tokens)
     bytes_per_token = facts.kv_bytes_per_token[dtype]
@@ -137,35 +106,3 @@ def _kv(values: _Values, facts: PlanFacts, limits: Limits, host_memory_bytes: in
         capacity_blocks=tokens // block_tokens,
         bytes_per_token=bytes_per_token,
     )
-
-
-def _value_problem(spec: FieldSpec, value: object) -> str | None:
-    """What is wrong with a value whatever the others are."""
-    if spec.kind is int:
-        low = _LOWEST.get(spec.name, 1)
-        if isinstance(value, bool) or not isinstance(value, int):
-            return f"must be an integer, got {value!r}"
-        return f"must be at least {low}, got {value}" if value < low else None
-    if not isinstance(value, str):
-        return f"must be text, got {value!r}"
-    if spec.choices is not None and value not in spec.choices:
-        longer = [choice for choice in spec.choices if value and choice.startswith(value)]
-        near = longer[:1] or difflib.get_close_matches(value, spec.choices, 1)
-        guess = f" (did you mean {near[0]}?)" if near else ""
-        return f"must be one of {', '.join(spec.choices)}, got {value!r}{guess}"
-    if spec.name == "name" and not MODEL_NAME.match(value):
-        return f"{value!r} is no model name: use {NAME_RULE}"
-    return None
-
-
-def _raise_problems(values: _Values, findings: Sequence[Finding]) -> None:
-    if not values.problems and not findings:
-        return
-    text = problems_text("no plan", [*values.problems, *(finding.message for finding in findings)])
-    hints = [finding.hint for finding in findings]
-    hint = "; ".join(dict.fromkeys(hints)) or None
-    if values.problems:
-        raise ConfigError(text, hint=hint)
-    if all(finding.is_size for finding in findings):
-        raise DoesNotFit(text, hint=hint)
-    raise ConflictError(text, hint=hint)
