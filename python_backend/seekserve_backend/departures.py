@@ -7,6 +7,7 @@ core.
 from __future__ import annotations
 
 import collections
+import logging
 import threading
 
 from .core.types import Phase
@@ -16,6 +17,7 @@ from .live import Live
 
 __all__ = ["Departures"]
 
+_log = logging.getLogger(__name__)
 _PERIOD_S = 0.05
 _POLLS_PER_PERIOD = 100
 
@@ -30,10 +32,10 @@ class Departures:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
+    def stop(self, timeout_s: float) -> None:
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(timeout_s)
 
     def _run(self) -> None:
         to_ask: collections.deque[Live] = collections.deque()
@@ -42,9 +44,14 @@ class Departures:
                 with self._desk.cond:
                     to_ask.extend(self._desk.live.values())
             for _ in range(min(_POLLS_PER_PERIOD, len(to_ask))):
-                live = to_ask.popleft()
-                if not live.is_closed and live.sink.is_cancelled():
-                    self._left(live)
+                self._ask(to_ask.popleft())
+
+    def _ask(self, live: Live) -> None:
+        try:
+            if not live.is_closed and live.sink.is_cancelled():
+                self._left(live)
+        except Exception:  # one sender that cannot be asked must not end the asking
+            _log.exception("whether the client of request %s is still there cannot be told", live.id)
 
     def _left(self, live: Live) -> None:
         desk = self._desk

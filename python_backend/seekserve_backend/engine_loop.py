@@ -13,7 +13,7 @@ from collections.abc import Callable
 from .contract.refusal import ErrorCode, ErrorLine
 from .core.types import End, Expire, Release, Signals, StepReport, Terminal
 from .desk import Desk, cancelled_line, failed_line
-from .engines.port import EndReason, Engine, EngineRequest, EngineStats, EngineStepReport, TokenEvent
+from .engines.port import EndReason, Engine, EngineError, EngineRequest, EngineStats, EngineStepReport, TokenEvent
 from .live import Live
 
 __all__ = ["EngineLoop"]
@@ -24,6 +24,7 @@ _log = logging.getLogger(__name__)
 _STEP_TIMEOUT_S = 0.005
 _IDLE_WAIT_S = 0.5
 _RESTARTS_IN_A_ROW = 3
+_BROKEN = "the engine is broken; the server must be restarted"
 
 
 class EngineLoop:
@@ -42,12 +43,13 @@ class EngineLoop:
         self._last_round_s = desk.clock()
         self._is_stopping = False
         self.restarts = 0
+        self.is_rebuilding = False
         self._thread = threading.Thread(target=self._run, name="seekserve-engine", daemon=True)
 
     @property
     def is_broken(self) -> bool:
         """There is no engine, and none will be made."""
-        return self._engine is None
+        return self._engine is None and not self.is_rebuilding
 
     @property
     def age_s(self) -> float:
@@ -74,7 +76,8 @@ class EngineLoop:
             self._desk.cond.notify_all()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
-        if self._engine is not None:
+        # An engine that is still in a step belongs to its thread; the process is about to end anyway.
+        if self._engine is not None and not self._thread.is_alive():
             self._engine.close()
 
     def _run(self) -> None:
@@ -117,6 +120,9 @@ class EngineLoop:
                 self._held[decision.id] = decision
         engine = self._engine
         if engine is None:
+            # Only a probe gets this far: it is let past a closed door, and finds nobody in.
+            for request_id in list(self._held):
+                self._refuse_unserved(request_id)
             return
         for request_id in cancels:
             if self._held.pop(request_id, None) is not None:
@@ -137,14 +143,16 @@ class EngineLoop:
 
     def _add(self, engine: Engine, live: Live, request: EngineRequest, queue_ms: float) -> None:
         live.queue_ms = queue_ms
+        self._in_engine[live.id] = live
         try:
             engine.add(request)
-        except ValueError:
+        except EngineError:
+            raise
+        except Exception:  # of this request alone, be it its parameters or memory for it
             _log.exception("the engine does not take request %s", live.id)
+            del self._in_engine[live.id]
             self._desk.observe_ends(End(id=live.id, terminal=Terminal.FAILED))
             self._desk.answer(live, failed_line(live))
-        else:
-            self._in_engine[live.id] = live
 
     def _end_unstarted(self, request_id: str) -> None:
         """A released request whose client left, or that expired, before the engine took it."""
@@ -152,6 +160,14 @@ class EngineLoop:
         if live is not None:
             self._desk.answer(live, cancelled_line(live))
         self._desk.observe_ends(End(id=request_id, terminal=Terminal.CANCELLED))
+
+    def _refuse_unserved(self, request_id: str) -> None:
+        del self._held[request_id]
+        self._desk.observe_ends(End(id=request_id, terminal=Terminal.FAILED))
+        live = self._desk.live.get(request_id)
+        if live is not None:
+            line = ErrorLine(code=ErrorCode.NOT_SERVING, reason=_BROKEN, request_id=live.public_id)
+            self._desk.answer(live, live.error(line))
 
     def _expire(self, decision: Expire) -> None:
         if decision.was_running:
@@ -228,6 +244,7 @@ class EngineLoop:
             if not live.is_closed:
                 self._desk.answer(live, failed_line(live))
         self._failures_in_a_row += 1
+        self.is_rebuilding = True
         old, self._engine = self._engine, None
         try:
             if old is not None:
@@ -238,10 +255,11 @@ class EngineLoop:
             try:
                 self._engine = self._engine_factory()
                 self.restarts += 1
-                return
             except Exception:
                 _log.exception("a new engine could not be made")
-        self._give_up()
+        self.is_rebuilding = False
+        if self._engine is None:
+            self._give_up()
 
     def _give_up(self) -> None:
         _log.error("the engine failed %d times in a row; not serving until restarted", self._failures_in_a_row)
@@ -250,7 +268,7 @@ class EngineLoop:
         with self._desk.cond:
             left = list(self._desk.live.values())
         for live in left:
-            self._desk.fail(live, ErrorCode.NOT_SERVING, "the engine is broken; the server must be restarted")
+            self._desk.fail(live, ErrorCode.NOT_SERVING, _BROKEN)
 
 
 def _engine_request(live: Live, release: Release) -> EngineRequest:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from typing import Protocol
 
 from .answers import Chunk
@@ -56,11 +57,16 @@ class Outbox:
     def depth(self) -> int:
         return sum(q.qsize() for q in self._queues)
 
-    def close(self) -> None:
+    def close(self, timeout_s: float) -> None:
+        """Delivers what is queued; a lane that does not come to its end in time is left to die with the process."""
+        deadline = time.monotonic() + timeout_s
         for q in self._queues:
-            q.put(None)
+            try:
+                q.put(None, timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Full:
+                _log.error("an outbox lane is stuck with %d answers in it", q.qsize())
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     @staticmethod
     def _run(q: queue.Queue[tuple[Sink, Chunk | ErrorLine] | None]) -> None:

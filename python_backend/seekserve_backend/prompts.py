@@ -7,7 +7,7 @@ message that holds the text of a control token is refused, so that user text can
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,10 @@ class PromptEncoder:
     def __init__(self, folder: Path) -> None:
         from tokenizers import Tokenizer
 
-        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        try:
+            self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as error:  # the library raises bare Exception, and does not name the file
+            raise ValueError(f"{folder / 'tokenizer.json'} is not a tokenizer: {error}") from None
         config_path = folder / "tokenizer_config.json"
         self._config: dict[str, Any] = json.loads(config_path.read_text("utf-8")) if config_path.exists() else {}
         self.bos_id = self._token_id("bos_token")
@@ -57,11 +60,8 @@ class PromptEncoder:
         if self._template is None:
             raise InvalidInput("messages", "this checkpoint ships no chat template; send text_input instead")
         for i, message in enumerate(messages):
-            for token in self._control:
-                if token in message["content"]:
-                    raise InvalidInput(
-                        "messages", f"message {i} holds the control token {token!r}; send text_input for raw prompts"
-                    )
+            for string in _texts(message):
+                self._check_text(i, string)
         from jinja2 import TemplateError
 
         try:
@@ -74,6 +74,18 @@ class PromptEncoder:
         except TemplateError as error:
             raise InvalidInput("messages", f"the chat template refused the conversation: {error}") from None
         return text
+
+    def _check_text(self, number: int, text: str) -> None:
+        for token in self._control:
+            if token in text:
+                raise InvalidInput(
+                    "messages", f"message {number} holds the control token {token!r}; send text_input for raw prompts"
+                )
+        if not text.isascii():
+            try:
+                text.encode("utf-8")
+            except UnicodeEncodeError:
+                raise InvalidInput("messages", f"message {number} holds half of a surrogate pair") from None
 
     def _checked_ids(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         if not ids:
@@ -122,6 +134,19 @@ class PromptEncoder:
         return environment.from_string(text)
 
 
+def _texts(value: Any) -> Iterator[str]:
+    """Every string in a message, keys included: any of them may end up in the prompt."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+
+
 def _utf8(field: str, data: bytes) -> str:
     try:
         return data.decode("utf-8")
@@ -132,9 +157,10 @@ def _utf8(field: str, data: bytes) -> str:
 def _parse_messages(data: bytes) -> list[dict[str, Any]]:
     try:
         messages = json.loads(_utf8("messages", data))
-    except (json.JSONDecodeError, RecursionError) as error:
-        where = f"line {error.lineno} column {error.colno}" if isinstance(error, json.JSONDecodeError) else "nesting"
-        raise InvalidInput("messages", f"not JSON ({where})") from None
+    except json.JSONDecodeError as error:
+        raise InvalidInput("messages", f"not JSON (line {error.lineno} column {error.colno})") from None
+    except (ValueError, RecursionError):  # a number of thousands of digits, or as many brackets
+        raise InvalidInput("messages", "not JSON that can be read (a huge number or too deep nesting)") from None
     if not isinstance(messages, list) or not messages:
         raise InvalidInput("messages", "expected a list of at least one message")
     for i, message in enumerate(messages):

@@ -42,6 +42,8 @@ class ServiceStats:
     engine_restarts: int
     engine_loop_age_s: float
     is_broken: bool
+    is_rebuilding: bool
+    """The engine failed and is being made anew, which may take as long as loading does."""
 
     @property
     def open_requests(self) -> int:
@@ -119,6 +121,7 @@ class Service:
             engine_restarts=loop.restarts,
             engine_loop_age_s=loop.age_s,
             is_broken=loop.is_broken,
+            is_rebuilding=loop.is_rebuilding,
         )
 
     def stop(self, timeout_s: float = 10.0) -> None:
@@ -129,32 +132,36 @@ class Service:
         with desk.cond:
             while desk.live and self._clock() < deadline and not self._loop.is_broken:
                 desk.cond.wait(0.05)
-        self._intake.shutdown(wait=True)
-        self._departures.stop()
+        self._intake.shutdown(wait=False, cancel_futures=True)
+        self._departures.stop(timeout_s)
         self._loop.stop(timeout_s)
-        for live in list(desk.live.values()):
+        with desk.cond:
+            left = list(desk.live.values())
+        for live in left:
             desk.fail(live, ErrorCode.NOT_SERVING, "the server stopped before this request was done")
-        self._outbox.close()
+        self._outbox.close(timeout_s)
 
     def check_integrity(self) -> None:
         with self._desk.cond:
             self._desk.core.check_integrity()
 
     def _tokenise(self, live: Live) -> None:
-        desk, inbound = self._desk, live.inbound
+        """On an intake thread. Whatever goes wrong here ends the request: nobody reads the pool's futures."""
         try:
-            live.prompt_ids = self._encode(inbound)
-            live.detokenizer = Detokenizer(self._vocabulary, inbound.stop_words)
-            if inbound.echo_prompt and inbound.text is not None:
-                live.prompt_text = inbound.text.decode("utf-8", "replace")
+            self._take_in(live)
         except InvalidInput as error:
-            desk.fail(live, ErrorCode.INVALID, str(error), field=error.field)
-            return
+            self._desk.fail(live, ErrorCode.INVALID, str(error), field=error.field)
         except Exception:
-            _log.exception("tokenising request %s failed", live.id)
+            _log.exception("taking in request %s failed", live.id)
             reason = "the prompt could not be tokenised; the server's log has the details"
-            desk.fail(live, ErrorCode.FAILED, reason)
-            return
+            self._desk.fail(live, ErrorCode.FAILED, reason)
+
+    def _take_in(self, live: Live) -> None:
+        desk, inbound = self._desk, live.inbound
+        live.prompt_ids = self._encode(inbound)
+        live.detokenizer = Detokenizer(self._vocabulary, inbound.stop_words)
+        if inbound.echo_prompt and inbound.text is not None:
+            live.prompt_text = inbound.text.decode("utf-8", "replace")
         with desk.cond:
             if live.id not in desk.live:  # cancelled meanwhile
                 return

@@ -243,3 +243,48 @@ def test_a_storm_of_cancels_leaves_the_books_balanced() -> None:
         for sink in sinks:
             assert sink.done.wait(20)
     assert [s.terminals for s in sinks] == [1] * 200
+
+
+def test_an_engine_that_does_not_take_one_request_fails_that_one_alone() -> None:
+    class Picky(ScriptedEngine):
+        def add(self, request: EngineRequest) -> None:
+            if request.prompt_ids == tuple(b"big"):
+                raise RuntimeError("no memory for this one")
+            super().add(request)
+
+    with running(service(lambda: Picky(b"ok"))) as made:
+        sinks = [ask(made, text) for text in (b"one", b"big", b"two")]
+        assert error(sinks[1]).code is ErrorCode.FAILED
+        assert [finish_reason(s) for s in (sinks[0], sinks[2])] == ["stop", "stop"]
+        assert made.stats().engine_restarts == 0
+
+
+def test_a_request_that_the_core_chokes_on_still_gets_an_answer() -> None:
+    with running(service()) as made:
+        assert error(ask(made, deadline_ms=10**400)).code is ErrorCode.FAILED
+
+
+def test_a_probe_of_a_broken_service_is_answered() -> None:
+    def always() -> None:
+        raise EngineError("broken for good")
+
+    with running(service(lambda: ScriptedEngine(b"", before_step=always))) as made:
+        while not made.stats().is_broken:
+            error(ask(made))
+        assert error(ask(made, is_probe=True)).code is ErrorCode.NOT_SERVING
+
+
+def test_a_sink_that_cannot_be_asked_does_not_end_the_asking() -> None:
+    class Unaskable(RecordingSink):
+        def is_cancelled(self) -> bool:
+            raise OSError("no inter-process call")
+
+    engine = ScriptedEngine(b"abc")
+    engine.is_held = True
+    with running(service(lambda: engine)) as made:
+        unaskable, leaver = Unaskable(), RecordingSink()
+        for sink in (unaskable, leaver):
+            made.accept(Inbound(text=b"hi", stream=True, max_tokens=5), sink)
+        leaver.has_left = True
+        assert error(leaver).code is ErrorCode.CANCELLED
+        engine.is_held = False

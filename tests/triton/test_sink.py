@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import pytest
 from tests.triton.fake_utils import Sender, Utils
 
 from seekserve_backend.answers import Chunk
@@ -49,12 +50,37 @@ def test_an_error_travels_as_one_json_line_with_its_code() -> None:
     assert ErrorLine.from_message("prefix: " + error.message) == ERROR
 
 
-def test_a_last_response_that_cannot_be_sent_still_ends_the_stream() -> None:
+@pytest.mark.parametrize("chunk", [MORE, LAST])
+def test_a_response_that_cannot_be_sent_ends_the_stream_with_an_error(chunk: Chunk) -> None:
     sender = Sender()
     sender.send_raises = 1
-    TritonSink(sender, Utils).send(LAST)
+    sink = TritonSink(sender, Utils)
+    sink.send(chunk)
+    assert sender.is_final
+    assert len(sender.sent) == 1
+    assert sender.sent[0] is not None
+    assert sender.sent[0].error is not None
+    assert sender.sent[0].error.code == "INTERNAL"
+    assert sink.is_cancelled(), "what still runs for it is of no use"
+
+
+def test_a_stream_that_takes_no_error_either_gets_the_bare_final() -> None:
+    sender = Sender()
+    sender.send_raises = 2
+    TritonSink(sender, Utils).send(MORE)
     assert sender.is_final
     assert sender.sent == [None]
+
+
+def test_a_response_that_cannot_be_built_ends_the_stream_too() -> None:
+    class NoTensors(Utils):
+        @staticmethod
+        def Tensor(*_: object) -> None:
+            raise MemoryError("shared memory cannot grow")
+
+    sender = Sender()
+    TritonSink(sender, NoTensors).send(LAST)
+    assert sender.is_final
 
 
 def test_polling_never_runs_beside_final() -> None:

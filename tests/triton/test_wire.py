@@ -91,6 +91,7 @@ def test_an_empty_text_input_beside_the_meant_one_is_allowed() -> None:
         ({"text_input": text("a"), "stop_words": text(*["x"] * 17)}, "stop_words", "17 texts, at most 16"),
         ({"text_input": text("a"), "tenant": text("t" * 200)}, "tenant", "at most 128"),
         ({"text_input": text("a"), "deadline_ms": number(-5)}, "deadline_ms", "-5 is below"),
+        ({"text_input": text("a"), "stream": number(7)}, "stream", "true or false"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(tensors: dict[str, Any], field: str, words: str) -> None:
@@ -98,6 +99,35 @@ def test_what_cannot_be_honoured_is_refused_by_name(tensors: dict[str, Any], fie
         read(tensors)
     assert caught.value.field == field
     assert words in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("deadline_ms", "9" * 20, "above the largest allowed, 2147483647"),
+        ("deadline_ms", "9" * 400, "expected a whole number"),
+        ("x-deadline-ms", 10**400, "above the largest allowed"),
+        ("end_id", 2**40, "above the largest allowed"),
+        ("seed", 2**64, "above the largest allowed, 18446744073709551615"),
+        ("max_tokens", "--5", "expected a whole number"),
+        ("max_tokens", 1.5, "expected a whole number"),
+        ("stream", "maybe", "true or false"),
+        ("top_p", "x", "expected a number"),
+    ],
+)
+def test_parameters_are_held_to_the_tensors_types(name: str, value: Any, words: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read({"text_input": text("a")}, parameters={name: value})
+    assert words in caught.value.reason
+
+
+def test_booleans_as_parameters_are_read_as_words() -> None:
+    assert not read({"text_input": text("a")}, parameters={"stream": "false"}).stream
+    assert read({"text_input": text("a")}, parameters={"stream": "True"}).stream
+
+
+def test_hardly_any_temperature_is_greedy() -> None:
+    assert read({"text_input": text("a"), "temperature": number(1e-40, np.float32)}).sampling.temperature == 0.0
 
 
 def test_neutral_values_of_unsupported_inputs_pass() -> None:

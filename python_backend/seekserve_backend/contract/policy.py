@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,8 @@ __all__ = ["POLICY_FILE", "POLICY_SCHEMA", "ClassPolicy", "Policy"]
 POLICY_FILE = "policy.json"
 POLICY_SCHEMA = 1
 POLICY_KINDS = ("fifo",)
+_CLASS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MOST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +92,12 @@ class Policy:
             default_class=fields.string("default_class", base.default_class),
             classes=classes,
             bucket_edges_tokens=fields.integers("bucket_edges_tokens", base.bucket_edges_tokens),
-            max_prompt_bytes=fields.integer("max_prompt_bytes", base.max_prompt_bytes, low=1),
-            max_intake_requests=fields.integer("max_intake_requests", base.max_intake_requests, low=1),
-            default_max_tokens=fields.integer("default_max_tokens", base.default_max_tokens, low=1),
+            max_prompt_bytes=fields.integer("max_prompt_bytes", base.max_prompt_bytes, low=1, high=_MOST),
+            max_intake_requests=fields.integer("max_intake_requests", base.max_intake_requests, low=1, high=_MOST),
+            default_max_tokens=fields.integer("default_max_tokens", base.default_max_tokens, low=1, high=_MOST),
             clamp_max_tokens=fields.boolean("clamp_max_tokens", base.clamp_max_tokens),
-            retry_after_min_ms=fields.integer("retry_after_min_ms", base.retry_after_min_ms, low=1),
-            retry_after_max_ms=fields.integer("retry_after_max_ms", base.retry_after_max_ms, low=1),
+            retry_after_min_ms=fields.integer("retry_after_min_ms", base.retry_after_min_ms, low=1, high=_MOST),
+            retry_after_max_ms=fields.integer("retry_after_max_ms", base.retry_after_max_ms, low=1, high=_MOST),
         )
         if out.default_class not in classes:
             fields.problem(f"default_class: {out.default_class!r} is not one of the classes {', '.join(classes)}")
@@ -123,10 +126,12 @@ def _read_classes(fields: Fields) -> dict[str, ClassPolicy]:
     out: dict[str, ClassPolicy] = {}
     for name in fields.mapping("classes", {}):
         entry = reader.child(str(name))
+        if not _CLASS_NAME.fullmatch(str(name)):
+            reader.problem(f"{name!r}: a class name is 1 to 64 of A-Z, a-z, 0-9, dot, underscore and hyphen")
         out[str(name)] = ClassPolicy(
             priority=entry.integer("priority", 0, low=0, high=1000),
-            max_queue_requests=entry.integer("max_queue_requests", low=1),
-            deadline_ms=entry.integer("deadline_ms", low=1),
+            max_queue_requests=entry.integer("max_queue_requests", low=1, high=_MOST),
+            deadline_ms=entry.integer("deadline_ms", low=1, high=_MOST),
         )
         entry.done()
     reader.done()

@@ -77,14 +77,12 @@ class Host:
             _log.exception("no response sender; this request cannot be answered")
             return
         try:
-            inbound = read_request(request, probe_key=self._probe_key)
+            self._service.accept(read_request(request, probe_key=self._probe_key), sink)
         except InvalidInput as error:
             self._service.refuse_invalid(_request_id(request), sink, error)
         except Exception:
             _log.exception("reading a request failed")
             sink.error(_unreadable(request))
-        else:
-            self._service.accept(inbound, sink)
 
     def stop(self) -> None:
         self._service.stop()

@@ -67,6 +67,7 @@ class Monitor:
             "time_s": time.time(),
             "engine_loop_age_s": _BROKEN_AGE_S if stats.is_broken else round(stats.engine_loop_age_s, 3),
             "open_requests": stats.open_requests,
+            "is_rebuilding": stats.is_rebuilding,
         }
         beside = self._path.with_suffix(".tmp")
         beside.write_text(json.dumps(body), encoding="utf-8")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from ..answers import Chunk
-from ..contract.refusal import ErrorLine
+from ..contract.refusal import ErrorCode, ErrorLine
 from ..contract.tensors import OUTPUTS
 from .wire import response_values
 
@@ -24,41 +25,65 @@ _TYPE_BY_NAME = {spec.name: spec.data_type for spec in OUTPUTS}
 class TritonSink:
     """Implements the outbox's Sink over a `pb_utils.InferenceResponseSender`."""
 
-    __slots__ = ("_lock", "_sender", "_utils")
+    __slots__ = ("_is_broken", "_lock", "_sender", "_utils")
 
     def __init__(self, sender: Any, utils: Any) -> None:
         self._sender = sender
         self._utils = utils
         self._lock = threading.Lock()
+        self._is_broken = False
 
     def send(self, chunk: Chunk) -> None:
-        tensors = [self._tensor(name, value) for name, value in response_values(chunk)]
-        self._deliver(self._utils.InferenceResponse(output_tensors=tensors), is_last=chunk.finish_reason is not None)
+        self._deliver(lambda: self._response(chunk), is_last=chunk.finish_reason is not None)
 
     def error(self, line: ErrorLine) -> None:
-        utils = self._utils
-        code = getattr(utils.TritonError, line.code.triton_code)
-        self._deliver(utils.InferenceResponse(error=utils.TritonError(line.to_line(), code)), is_last=True)
+        self._deliver(lambda: self._error(line), is_last=True)
 
     def is_cancelled(self) -> bool:
+        """Also true for a stream that had to be closed: what still runs for it is of no use."""
         with self._lock:
-            return self._sender is not None and bool(self._sender.is_cancelled())
+            if self._sender is None:
+                return self._is_broken
+            return bool(self._sender.is_cancelled())
 
-    def _deliver(self, response: Any, *, is_last: bool) -> None:
+    def _deliver(self, build: Callable[[], Any], *, is_last: bool) -> None:
         with self._lock:
             sender = self._sender
             if sender is None:
                 return
-            if not is_last:
-                sender.send(response)
-                return
-            # Closed before the call: whatever the send does, nobody may ask this sender anything again.
-            self._sender = None
             try:
-                sender.send(response, flags=self._utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+                response = build()
+                if is_last:
+                    # Closed before the call: whatever the send does, nobody may ask this sender anything again.
+                    self._sender = None
+                    sender.send(response, flags=self._utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+                else:
+                    sender.send(response)
             except Exception:
-                _log.exception("the last response could not be sent; closing the stream without it")
-                sender.send(flags=self._utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+                _log.exception("a response could not be sent; the stream is closed")
+                self._sender, self._is_broken = None, True
+                self._close(sender)
+
+    def _close(self, sender: Any) -> None:
+        """Ends a stream with a hole in it: with an error if that can still be sent, else with the bare final flag."""
+        final = self._utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+        line = ErrorLine(code=ErrorCode.FAILED, reason="a response was lost inside the server; the stream ends here")
+        try:
+            sender.send(self._error(line), flags=final)
+        except Exception:
+            try:
+                sender.send(flags=final)
+            except Exception:
+                _log.exception("not even the end of the stream could be sent")
+
+    def _response(self, chunk: Chunk) -> Any:
+        tensors = [self._tensor(name, value) for name, value in response_values(chunk)]
+        return self._utils.InferenceResponse(output_tensors=tensors)
+
+    def _error(self, line: ErrorLine) -> Any:
+        utils = self._utils
+        code = getattr(utils.TritonError, line.code.triton_code)
+        return utils.InferenceResponse(error=utils.TritonError(line.to_line(), code))
 
     def _tensor(self, name: str, value: object) -> Any:
         import numpy as np

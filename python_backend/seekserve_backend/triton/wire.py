@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,6 +21,8 @@ __all__ = ["PROBE_PARAMETER", "read_request", "response_values"]
 PROBE_PARAMETER = "seekserve_probe"
 # Forwarded headers arrive as parameters, in the client's spelling.
 _NAME_BY_HEADER = {"x-request-type": "request_class", "x-tenant": "tenant", "x-deadline-ms": "deadline_ms"}
+_WHOLE = re.compile(r"-?[0-9]{1,20}")
+_LEAST_TEMPERATURE = 1e-5
 _MAX_STOP_WORDS = 16
 _MAX_STOP_BYTES = 1024
 
@@ -48,13 +51,13 @@ def read_request(request: Any, *, probe_key: str | None) -> Inbound:
         messages=None if messages is None else _one("messages", messages),
         input_ids=None if input_ids is None else tuple(int(i) for i in input_ids),
         max_tokens=reader.integer("max_tokens", low=1),
-        stream=bool(reader.scalar("stream", False)),
+        stream=reader.boolean("stream", False),
         stop_words=_stop_words(values.get("stop_words", [])),
         end_id=reader.integer("end_id", low=-1, unset=-1),
         sampling=_sampling(reader),
-        echo_prompt=not reader.scalar("exclude_input_in_output", True),
-        wants_num_input_tokens=bool(reader.scalar("return_num_input_tokens", False)),
-        wants_num_output_tokens=bool(reader.scalar("return_num_output_tokens", False)),
+        echo_prompt=not reader.boolean("exclude_input_in_output", True),
+        wants_num_input_tokens=reader.boolean("return_num_input_tokens", False),
+        wants_num_output_tokens=reader.boolean("return_num_output_tokens", False),
         request_class=reader.text("request_class"),
         tenant=reader.text("tenant") or "",
         deadline_ms=reader.integer("deadline_ms", low=1),
@@ -91,15 +94,27 @@ class _Reader:
 
     def integer(self, name: str, *, low: int, unset: int | None = None) -> int | None:
         value = self.scalar(name)
-        if isinstance(value, str) and value.lstrip("-").isdecimal():  # a header
+        if isinstance(value, str) and _WHOLE.fullmatch(value):  # a header
             value = int(value)
         if value is None or (unset is not None and value == unset):
             return None
         if isinstance(value, bool) or not _is_whole(value):
             raise InvalidInput(name, f"expected a whole number, got {value!r}")
+        # Parameters are not held to a tensor's type by Triton, so it is done here.
+        high = 2**64 - 1 if INPUT_BY_NAME[name].data_type == "UINT64" else 2**31 - 1
         if value < low:
             raise InvalidInput(name, f"{value} is below the least allowed, {low}")
+        if value > high:
+            raise InvalidInput(name, f"the value is above the largest allowed, {high}")
         return int(value)
+
+    def boolean(self, name: str, default: bool) -> bool:
+        value = self.scalar(name, default)
+        if isinstance(value, str):  # a parameter
+            value = {"true": True, "false": False, "1": True, "0": False}.get(value.lower(), value)
+        if not isinstance(value, (bool, int)) or value not in (0, 1):
+            raise InvalidInput(name, f"expected true or false, got {value!r}")
+        return bool(value)
 
     def number(self, name: str, default: float, *, low: float, high: float = math.inf) -> float:
         value = self.scalar(name)
@@ -125,8 +140,10 @@ class _Reader:
 
 def _sampling(reader: _Reader) -> Sampling:
     top_p = reader.number("top_p", 1.0, low=0.0, high=1.0)
+    temperature = reader.number("temperature", 0.0, low=0.0, high=100.0)
     return Sampling(
-        temperature=reader.number("temperature", 0.0, low=0.0, high=100.0),
+        # So little heat is greedy decoding, and dividing logits by it would overflow.
+        temperature=temperature if temperature >= _LEAST_TEMPERATURE else 0.0,
         top_k=reader.integer("top_k", low=0) or 0,
         top_p=top_p if top_p > 0.0 else 1.0,
         seed=reader.integer("seed", low=0),

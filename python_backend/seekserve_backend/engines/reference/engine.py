@@ -122,12 +122,9 @@ class ReferenceEngine:
                 f"request {request.id} needs a batch slot and {self._blocks_needed(request)} KV blocks; "
                 f"{len(self._free_rows)} slots and {self._pool.free_blocks} blocks are free: ask can_add first"
             )
-        running = Running(
-            request,
-            row=self._free_rows[-1],
-            blocks=self._pool.take(self._blocks_needed(request)),
-            eos_ids=self._info.eos_ids,
-        )
+        # Slot and blocks last: what raises before that (a sampler, memory for the ids) has taken nothing.
+        running = Running(request, row=self._free_rows[-1], eos_ids=self._info.eos_ids)
+        running.blocks = self._pool.take(self._blocks_needed(request))
         self._free_rows.pop()
         self._runner.assign(running.row, running.blocks)
         self._running[request.id] = running

@@ -28,11 +28,11 @@ class Running:
         "stop_ids",
     )
 
-    def __init__(self, request: EngineRequest, *, row: int, blocks: tuple[int, ...], eos_ids: tuple[int, ...]) -> None:
+    def __init__(self, request: EngineRequest, *, row: int, eos_ids: tuple[int, ...]) -> None:
         prompt_tokens = len(request.prompt_ids)
         self.request = request
         self.row = row
-        self.blocks = blocks
+        self.blocks: tuple[int, ...] = ()
         self.stop_ids = request.stop_ids or eos_ids
         self.sampler = Sampler(request.sampling, prompt_tokens=prompt_tokens, stop_ids=self.stop_ids)
         self.ids = torch.empty(prompt_tokens + request.max_tokens, dtype=torch.int64)
