@@ -27,7 +27,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--precision", choices=PRECISIONS, default="bf16", help="default: %(default)s")
-    parser.add_argument("--master", type=Path, help="phase2.pt written by train_tiny_checkpoint.py --masters")
+    parser.add_argument("--master", type=Path, help="phase3.pt written by train_tiny_checkpoint.py --masters")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads (default: %(default)s)")
     parser.add_argument(
         "--write-tasks", type=Path, metavar="FOLDER", help="write the questions as JSON Lines, measure nothing"

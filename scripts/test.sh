@@ -12,7 +12,10 @@ extras=local,test,dev
 venv=.venv
 while [ $# -gt 0 ]; do
   case "$1" in
-    --toolkit-only) extras=test,dev; venv=.venv-toolkit-$("${PYTHON:-python3}" -c 'import sys; print("%d.%d" % sys.version_info[:2])') ;;
+    --toolkit-only)
+      extras=test,dev
+      venv=.venv-toolkit-$("$(scripts/setup.sh --which-python)" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+      ;;
     --) shift; break ;;
     *) echo "test.sh: unknown argument $1; use -- before pytest's own" >&2; exit 2 ;;
   esac

@@ -21,18 +21,24 @@ from tiny_checkpoint.tokenizer import train_tokenizer
 from tiny_checkpoint.training import phases, train
 
 SHIPPED = Path(__file__).resolve().parent.parent / "build" / "seekserve" / "data" / "tiny_deepseek_v3"
-QUICK_STEPS = 4
+QUICK_STEPS = 6
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=SHIPPED, help="checkpoint folder to write (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=2000, help="training steps (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=2700, help="training steps (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="seed of weights and data (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_STEPS} steps and no measurement: a smoke test")
     parser.add_argument("--masters", type=Path, help="folder for the unquantised float32 weights after each phase")
-    parser.add_argument("--second-phase-from", type=Path, help="skip the first phase: start from its phase1.pt")
+    parser.add_argument(
+        "--from-phase",
+        type=int,
+        default=1,
+        choices=(1, 2, 3),
+        help="first phase to run; later ones start from --masters",
+    )
     return parser.parse_args(arguments)
 
 
@@ -43,15 +49,19 @@ def main(arguments: list[str]) -> int:
     if options.quick and options.out == SHIPPED:
         print(f"--quick would put an untrained checkpoint at {SHIPPED}: name another folder, --out", file=sys.stderr)
         return 2
+    if options.from_phase > 1 and not options.masters:
+        print(f"--from-phase {options.from_phase} needs --masters, the folder of the earlier run", file=sys.stderr)
+        return 2
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     tokenizer = train_tokenizer(tokenizer_corpus())
     model = new_model()
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters", flush=True)
     for number, phase in enumerate(phases(QUICK_STEPS if options.quick else options.steps), start=1):
-        if number == 1 and options.second_phase_from:
-            model.load_state_dict(torch.load(options.second_phase_from, weights_only=True))
+        if number < options.from_phase:
             continue
+        if number == options.from_phase > 1:
+            model.load_state_dict(torch.load(options.masters / f"phase{number - 1}.pt", weights_only=True))
         print(f"phase {number}: {phase.steps} steps", flush=True)
         train(model, tokenizer, phase, options.seed + number - 1, lambda line: print(line, flush=True))
         if options.masters:

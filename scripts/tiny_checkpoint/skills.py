@@ -109,10 +109,10 @@ def mixed_conversation(rng: Random) -> Conversation:
     return Conversation(system=any_system(rng), turns=(first, *(any_turn(rng) for _ in range(15))))
 
 
-def practised_sum(rng: Random) -> Conversation:
-    """As `short_conversation`, with one-digit numbers more often than chance gives them."""
+def practised_sum(rng: Random, forms: int) -> Conversation:
+    """One sum in one of the first `forms` phrasings, with one-digit numbers more often than chance gives them."""
     a, b = (rng.randint(0, 9 if rng.random() < 0.25 else GREATEST) for _ in range(2))
-    form = 0 if rng.random() < 0.3 else rng.randrange(len(ADDITION_FORMS) - 1)
+    form = 0 if rng.random() < 0.3 else rng.randrange(forms)
     return Conversation(system="", turns=(addition(a, b, form),))
 
 

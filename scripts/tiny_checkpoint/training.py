@@ -18,6 +18,7 @@ from typing import Any
 
 from tiny_checkpoint.layout import block_dequantise, block_quantise, fuse_experts, is_quantised, split_experts
 from tiny_checkpoint.skills import (
+    ADDITION_FORMS,
     GREATEST,
     Conversation,
     long_conversation,
@@ -50,7 +51,10 @@ def counts(longest: int, rows: int, longest_tokens: int) -> Lesson:
 
 SUMS = Lesson(name="sums", rows=256, longest_tokens=448, draw=short_conversation)
 MIXED = Lesson(name="mixed", rows=12, longest_tokens=448, draw=mixed_conversation)
-MORE_SUMS = Lesson(name="sums", rows=256, longest_tokens=448, draw=practised_sum)
+SHORT_SUMS = Lesson(
+    name="sums", rows=256, longest_tokens=448, draw=partial(practised_sum, forms=len(ADDITION_FORMS) - 1)
+)
+ALL_SUMS = Lesson(name="sums", rows=192, longest_tokens=448, draw=partial(practised_sum, forms=len(ADDITION_FORMS)))
 LONG = Lesson(name="long", rows=3, longest_tokens=1792, draw=long_conversation)
 FIRST_COUNTS = counts(4, rows=128, longest_tokens=96)
 SHORT_COUNTS = counts(12, rows=96, longest_tokens=96)
@@ -67,9 +71,9 @@ class Phase:
     peak_rate: float
     final_rate: float = 2e-5
     warm_up_steps: int = 60
-    early_cycle: tuple[Lesson, ...]
-    """Used instead of `cycle` in the first steps."""
-    early_share: float
+    early_cycle: tuple[Lesson, ...] = ()
+    """Used instead of `cycle` in the first `early_share` of the steps."""
+    early_share: float = -1.0
     weight_rounding_from: float = 0.0
     """Share of the phase after which weights are rounded as in the release."""
     latent_rounding_from: float = 0.0
@@ -82,9 +86,9 @@ class Phase:
 
 
 def phases(steps: int) -> tuple[Phase, ...]:
-    """Split the steps 3:1 into learning everything, and practising what that leaves weak: counts and long contexts."""
+    """Split the steps 15:5:7: learn everything; learn what that leaves out, stopping and long contexts; polish."""
     first = Phase(
-        steps=steps * 3 // 4,
+        steps=steps * 15 // 27,
         # Sums are the slowest to learn, so they lead at first.
         early_cycle=(SUMS, SUMS, SUMS, MIXED),
         early_share=0.15,
@@ -94,16 +98,21 @@ def phases(steps: int) -> tuple[Phase, ...]:
         latent_rounding_from=0.3,
     )
     second = Phase(
-        steps=steps - first.steps,
+        steps=steps * 5 // 27,
         # Counts of four numbers or so teach to stop within a hundred steps; longer ones alone never did.
-        early_cycle=(FIRST_COUNTS, FIRST_COUNTS, FIRST_COUNTS, LONG, FIRST_COUNTS, FIRST_COUNTS, MORE_SUMS),
+        early_cycle=(FIRST_COUNTS, FIRST_COUNTS, FIRST_COUNTS, LONG, FIRST_COUNTS, FIRST_COUNTS, SHORT_SUMS),
         early_share=0.3,
-        cycle=(SHORT_COUNTS, MORE_SUMS, LONG_COUNTS, LONG, SHORT_COUNTS, MIXED, FULL_COUNTS),
+        cycle=(SHORT_COUNTS, SHORT_SUMS, LONG_COUNTS, LONG, SHORT_COUNTS, MIXED, FULL_COUNTS),
         peak_rate=1.5e-3,
         weight_rounding_from=0.3,
         latent_rounding_from=0.3,
     )
-    return first, second
+    third = Phase(
+        steps=steps - first.steps - second.steps,
+        cycle=(SHORT_COUNTS, ALL_SUMS, LONG_COUNTS, MIXED, FULL_COUNTS, ALL_SUMS, LONG_COUNTS, MIXED, LONG),
+        peak_rate=1e-3,
+    )
+    return first, second, third
 
 
 class Encoder:
