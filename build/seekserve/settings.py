@@ -5,7 +5,9 @@ Relative paths mean relative to the file, so that it works from any folder.
 
     checkpoint: deepseek-ai/DeepSeek-V2-Lite-Chat
     name: chat
-    target: {engine: reference}
+    target: {engine: reference}               # or gpu, gpus, nodes, trtllm_version
+    parallel: {tp: 8, ep: 8}                  # for engines on GPUs
+    workload: {isl_tokens: 4000, osl_tokens: 1000}
     limits: {max_seq_len_tokens: 4096, max_batch_size: 16}
     kv_cache: {dtype: fp8_e4m3, block_tokens: 32}
     policy: policy.yaml                       # or the policy itself
@@ -22,7 +24,8 @@ from typing import Any
 
 from seekserve.errors import ConfigError
 from seekserve.output import problems_text
-from seekserve.plan.inputs import FIELDS, Inputs, file_inputs
+from seekserve.plan.inputs import Inputs, file_inputs
+from seekserve.plan.target import ALL_FIELDS
 from seekserve.plan.plan import UNSET, Unset
 from seekserve.plan.yaml_file import read_yaml
 from seekserve_backend.contract.fields import ContractError, Fields
@@ -38,7 +41,7 @@ __all__ = [
 ]
 
 DEFAULT_FILE = "seekserve.yaml"
-_SECTIONS = ("target", "limits", "kv_cache", "server", "paths")
+_SECTIONS = ("target", "parallel", "workload", "limits", "kv_cache", "memory", "server", "paths")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,13 +135,20 @@ def _read(fields: Fields, path: Path) -> Settings:
 def _inputs(fields: Fields, sections: Mapping[str, Fields], path: Path) -> Inputs:
     """Reads every plan field at its own dotted place."""
     values: dict[str, object] = {}
-    for spec in FIELDS:
+    for spec in ALL_FIELDS:
         section, _, key = spec.file_key.rpartition(".")
-        reader = sections[section] if section else fields
-        value = reader.opt_integer(key) if spec.kind is int else reader.opt_string(key)
+        value = _value(sections[section] if section else fields, key, spec.kind)
         if value is not None:
             values[spec.name] = value
-    return file_inputs(values, path)
+    return file_inputs(values, path, ALL_FIELDS)
+
+
+def _value(reader: Fields, key: str, kind: type) -> object:
+    if kind is bool:
+        return reader.boolean(key) if reader.has(key) else None
+    if kind is int:
+        return reader.opt_integer(key)
+    return reader.opt_number(key) if kind is float else reader.opt_string(key)
 
 
 def _checkpoint(fields: Fields, folder: Path) -> str | Unset:

@@ -25,13 +25,14 @@ BACKEND_ARROWS = {
     "triton": {"contract", "core", "text", "engines", *SERVICE},
 }
 BASE = {"errors", "output"}
-_PLANNED = {*BASE, "checkpoint", "plan", "settings"}
+_PLANNED = {*BASE, "checkpoint", "trtllm", "plan", "settings"}
 TOOLKIT_ARROWS = {
     "errors": set[str](),
     "output": {"errors"},
     "data": set[str](),
     "checkpoint": BASE,
-    "plan": {*BASE, "checkpoint"},
+    "trtllm": BASE,
+    "plan": {*BASE, "checkpoint", "trtllm"},
     "settings": {*BASE, "checkpoint", "plan"},
     **dict.fromkeys(("server", "client", "bench", "simulate", "gateway", "monitor", "repository", "engine"), _PLANNED),
     "evaluate": {*BASE, "checkpoint", "plan", "client", "data"},

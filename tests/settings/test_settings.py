@@ -107,3 +107,26 @@ def test_the_default_file_is_used_when_it_is_there(tmp_path: Path) -> None:
     assert find_settings(None, tmp_path) == Settings()
     (tmp_path / "seekserve.yaml").write_text("name: here\n", encoding="utf-8")
     assert find_settings(None, tmp_path).path == tmp_path / "seekserve.yaml"
+
+
+def test_the_file_can_carry_every_input_of_a_plan(tmp_path: Path) -> None:
+    from seekserve.plan.target import ALL_FIELDS
+
+    path = tmp_path / "seekserve.yaml"
+    path.write_text(
+        "target: {gpu: h200_sxm, gpus: 8, trtllm_version: 1.2.1}\n"
+        "parallel: {tp: 8, ep: 8, attention_dp: true, mtp: 1}\n"
+        "workload: {isl_tokens: 4000, osl_tokens: 1000}\n"
+        "limits: {chunked_prefill: false}\n"
+        "kv_cache: {fraction: 0.85, host_cache_gib: 12}\n"
+        "memory: {rank0_overhead_mib: 0}\n",
+        encoding="utf-8",
+    )
+    inputs = load_settings(path).inputs
+    given = {spec.name: value.value for spec in ALL_FIELDS if (value := getattr(inputs, spec.name))}
+    assert given == {
+        "gpu": "h200_sxm", "gpus": 8, "trtllm_version": "1.2.1", "tp": 8, "ep": 8, "attention_dp": True, "mtp": 1,
+        "isl": 4000, "osl": 1000, "chunked_prefill": False, "kv_fraction": 0.85, "host_cache_gib": 12.0,
+        "rank0_overhead_mib": 0,
+    }  # fmt: skip
+    assert inputs.tp.source_text == f"file {path}"  # type: ignore[union-attr]
