@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Make the tiny DeepSeek-V3 checkpoint that the package ships, from nothing but this repository.
 
-About half an hour on two idle CPU cores. The folder at --out is replaced only when the new one is complete.
-Same seed, thread count and library versions give the same files.
+About forty minutes on two idle CPU cores. The folder at --out is replaced only when the new one is complete.
+Seed and thread count are fixed; rounding may still differ between processors, so another machine gives an equally good
+checkpoint rather than the same bytes.
 """
 
 from __future__ import annotations
