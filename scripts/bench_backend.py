@@ -57,11 +57,11 @@ class TritonPythonModel:
 
     def answer(self, sender, count):
         for n in range(1, count + 1):
+            tensors = [pb_utils.Tensor("text_output", np.array([[b"F"]], dtype=np.object_))]
+            if n == count:
+                tensors.append(pb_utils.Tensor("completion_tokens", np.array([[n]], dtype=np.int32)))
             sender.send(
-                pb_utils.InferenceResponse([
-                    pb_utils.Tensor("text_output", np.array([[b"F"]], dtype=np.object_)),
-                    pb_utils.Tensor("completion_tokens", np.array([[n]], dtype=np.int32)),
-                ]),
+                pb_utils.InferenceResponse(tensors),
                 flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if n == count else 0,
             )
 """

@@ -18,7 +18,7 @@ from .live import Live
 __all__ = ["Departures"]
 
 _log = logging.getLogger(__name__)
-_PERIOD_S = 0.05
+_PERIOD_S = 0.1
 _POLLS_PER_PERIOD = 100
 
 

@@ -27,10 +27,13 @@ class Desk:
         self.cond = threading.Condition()
         self.live: dict[str, Live] = {}
 
-    def answer(self, live: Live, terminal: Chunk | ErrorLine) -> None:
-        """Sends the terminal answer. The caller has told the core, or is about to."""
+    def answer(self, live: Live, terminal: Chunk | ErrorLine, *, is_collected: bool = False) -> None:
+        """Sends the terminal answer. The caller has told the core, or is about to.
+
+        `is_collected`: of the engine loop, whose answers leave in order with the pieces of the same step.
+        """
         live.is_closed = True
-        self.outbox.put(live.lane, live.sink, terminal)
+        (self.outbox.put if is_collected else self.outbox.send)(live.lane, live.sink, terminal)
         with self.cond:
             self.live.pop(live.id, None)
 

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from .answers import Chunk
 from .contract.refusal import ErrorCode, ErrorLine
 from .core.types import End, Expire, Release, Signals, StepReport, Terminal
 from .desk import Desk, cancelled_line, failed_line
@@ -99,6 +100,7 @@ class EngineLoop:
                     self._failures_in_a_row = 0
             except Exception as error:  # an engine may raise anything; no request may be lost for it
                 self._engine_failed(error)
+            desk.outbox.flush()
 
     def _idle_wait_s(self, now: float) -> float:
         deadline = self._desk.core.next_deadline_s()
@@ -152,13 +154,13 @@ class EngineLoop:
             _log.exception("the engine does not take request %s", live.id)
             del self._in_engine[live.id]
             self._desk.observe_ends(End(id=live.id, terminal=Terminal.FAILED))
-            self._desk.answer(live, failed_line(live))
+            self._answer(live, failed_line(live))
 
     def _end_unstarted(self, request_id: str) -> None:
         """A released request whose client left, or that expired, before the engine took it."""
         live = self._desk.live.get(request_id)
         if live is not None:
-            self._desk.answer(live, cancelled_line(live))
+            self._answer(live, cancelled_line(live))
         self._desk.observe_ends(End(id=request_id, terminal=Terminal.CANCELLED))
 
     def _refuse_unserved(self, request_id: str) -> None:
@@ -167,7 +169,10 @@ class EngineLoop:
         live = self._desk.live.get(request_id)
         if live is not None:
             line = ErrorLine(code=ErrorCode.NOT_SERVING, reason=_BROKEN, request_id=live.public_id)
-            self._desk.answer(live, live.error(line))
+            self._answer(live, live.error(line))
+
+    def _answer(self, live: Live, terminal: Chunk | ErrorLine) -> None:
+        self._desk.answer(live, terminal, is_collected=True)
 
     def _expire(self, decision: Expire) -> None:
         if decision.was_running:
@@ -185,7 +190,7 @@ class EngineLoop:
             request_id=live.public_id,
             retry_after_ms=decision.retry_after_ms,
         )
-        self._desk.answer(live, live.error(line))
+        self._answer(live, live.error(line))
 
     def _report(self, report: EngineStepReport) -> None:
         """Answers clients first, then tells the core."""
@@ -210,10 +215,10 @@ class EngineLoop:
         live.completion_tokens += len(event.token_ids)
         piece = live.detokenizer.feed(event.token_ids)
         if piece.stopped:
-            self._desk.answer(live, live.last(piece.text, "stop"))
+            self._answer(live, live.last(piece.text, "stop"))
             self.cancel(live.id)
         elif ended in (EndReason.STOP, EndReason.LENGTH):
-            self._desk.answer(live, live.finish(piece.text, ended.value))
+            self._answer(live, live.finish(piece.text, ended.value))
         elif (chunk := live.piece(piece.text)) is not None:
             self._desk.outbox.put(live.lane, live.sink, chunk)
 
@@ -225,13 +230,13 @@ class EngineLoop:
         if live.is_closed:  # by its last token or a stop string (finished), or expired (the core knows that already)
             return End(id=request_id, terminal=Terminal.FINISHED)
         if reason in (EndReason.STOP, EndReason.LENGTH):
-            self._desk.answer(live, live.finish("", reason.value))
+            self._answer(live, live.finish("", reason.value))
             return End(id=request_id, terminal=Terminal.FINISHED)
         if reason is EndReason.CANCELLED:
-            self._desk.answer(live, cancelled_line(live))
+            self._answer(live, cancelled_line(live))
             return End(id=request_id, terminal=Terminal.CANCELLED)
         _log.error("request %s failed in the engine: %s", request_id, message)
-        self._desk.answer(live, failed_line(live))
+        self._answer(live, failed_line(live))
         return End(id=request_id, terminal=Terminal.FAILED)
 
     def _engine_failed(self, error: Exception) -> None:
@@ -242,7 +247,7 @@ class EngineLoop:
             terminal = Terminal.FINISHED if live.is_closed else Terminal.FAILED
             self._desk.observe_ends(End(id=live.id, terminal=terminal))
             if not live.is_closed:
-                self._desk.answer(live, failed_line(live))
+                self._answer(live, failed_line(live))
         self._failures_in_a_row += 1
         self.is_rebuilding = True
         old, self._engine = self._engine, None
@@ -265,6 +270,7 @@ class EngineLoop:
         _log.error("the engine failed %d times in a row; not serving until restarted", self._failures_in_a_row)
         self._desk.drain()
         self._held.clear()
+        self._desk.outbox.flush()
         with self._desk.cond:
             left = list(self._desk.live.values())
         for live in left:

@@ -36,46 +36,83 @@ class Sink(Protocol):
         ...
 
 
-class Outbox:
-    """`put` from any thread; `close` delivers what is queued, then ends the workers."""
+Item = tuple[Sink, Chunk | ErrorLine]
 
-    def __init__(self, *, workers: int = 2, depth_per_worker: int = 4096) -> None:
-        self._queues: list[queue.Queue[tuple[Sink, Chunk | ErrorLine] | None]] = [
-            queue.Queue(depth_per_worker) for _ in range(workers)
-        ]
-        self._threads = [
-            threading.Thread(target=self._run, args=(q,), name=f"seekserve-outbox-{i}", daemon=True)
-            for i, q in enumerate(self._queues)
-        ]
-        for thread in self._threads:
-            thread.start()
+
+class Outbox:
+    """`put` collects, `flush` sends on: one wake-up of a lane for all that a step brought. `close` delivers, then ends.
+
+    Every wake-up costs the engine's thread the interpreter lock for a moment, which is why they are counted.
+    """
+
+    def __init__(self, *, workers: int = 4, depth_per_worker: int = 4096) -> None:
+        self._depth_per_worker = depth_per_worker
+        self._lanes = [_Lane(f"seekserve-outbox-{i}") for i in range(workers)]
+        self._collected: list[list[Item]] = [[] for _ in range(workers)]
 
     def put(self, lane: int, sink: Sink, answer: Chunk | ErrorLine) -> None:
-        self._queues[lane % len(self._queues)].put((sink, answer))
+        """Of the engine loop's thread alone; nothing is sent before `flush`."""
+        self._collected[lane % len(self._lanes)].append((sink, answer))
+
+    def flush(self) -> None:
+        for n, items in enumerate(self._collected):
+            if items:
+                self._lanes[n].put(items, self._depth_per_worker)
+                self._collected[n] = []
+
+    def send(self, lane: int, sink: Sink, answer: Chunk | ErrorLine) -> None:
+        """From any thread, at once."""
+        self._lanes[lane % len(self._lanes)].put([(sink, answer)], self._depth_per_worker)
 
     @property
     def depth(self) -> int:
-        return sum(q.qsize() for q in self._queues)
+        return sum(lane.depth for lane in self._lanes)
 
     def close(self, timeout_s: float) -> None:
         """Delivers what is queued; a lane that does not come to its end in time is left to die with the process."""
+        self.flush()
         deadline = time.monotonic() + timeout_s
-        for q in self._queues:
-            try:
-                q.put(None, timeout=max(0.0, deadline - time.monotonic()))
-            except queue.Full:
-                _log.error("an outbox lane is stuck with %d answers in it", q.qsize())
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        for lane in self._lanes:
+            lane.end()
+        for lane in self._lanes:
+            lane.join(max(0.0, deadline - time.monotonic()))
 
-    @staticmethod
-    def _run(q: queue.Queue[tuple[Sink, Chunk | ErrorLine] | None]) -> None:
-        while (item := q.get()) is not None:
-            sink, answer = item
-            try:
-                if isinstance(answer, Chunk):
-                    sink.send(answer)
-                else:
-                    sink.error(answer)
-            except Exception:  # one broken sink must not silence the lane's other requests
-                _log.exception("a sink raised; its client may be left without an answer")
+
+class _Lane:
+    """One worker and what it has to send, in order."""
+
+    def __init__(self, name: str) -> None:
+        self._queue: queue.SimpleQueue[list[Item] | None] = queue.SimpleQueue()
+        self._has_room = threading.Condition()
+        self.depth = 0
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def put(self, items: list[Item], most: int) -> None:
+        """Waits while more than `most` answers are on their way: an engine must not outrun Triton without end."""
+        with self._has_room:
+            self._has_room.wait_for(lambda: self.depth < most)
+            self.depth += len(items)
+        self._queue.put(items)
+
+    def end(self) -> None:
+        self._queue.put(None)
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            _log.error("%s is stuck with %d answers", self._thread.name, self.depth)
+
+    def _run(self) -> None:
+        while (items := self._queue.get()) is not None:
+            for sink, answer in items:
+                try:
+                    if isinstance(answer, Chunk):
+                        sink.send(answer)
+                    else:
+                        sink.error(answer)
+                except Exception:  # one broken sink must not silence the lane's other requests
+                    _log.exception("a sink raised; its client may be left without an answer")
+            with self._has_room:
+                self.depth -= len(items)
+                self._has_room.notify_all()

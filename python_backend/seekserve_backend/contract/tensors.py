@@ -88,7 +88,7 @@ OUTPUTS: tuple[TensorSpec, ...] = (
     TensorSpec(name="finish_reason", data_type="STRING", ours=True, help="stop or length, on the last response only"),
     TensorSpec(name="prompt_tokens", data_type="INT32", ours=True, help="tokens of the prompt, on the last response"),
     TensorSpec(
-        name="completion_tokens", data_type="INT32", ours=True, help="tokens produced so far, on every response"
+        name="completion_tokens", data_type="INT32", ours=True, help="tokens produced, on the last response"
     ),
     TensorSpec(
         name="queue_ms",

@@ -71,7 +71,7 @@ def response_values(chunk: Chunk) -> list[tuple[str, object]]:
         ("text_output", chunk.text),
         ("finish_reason", chunk.finish_reason),
         ("prompt_tokens", chunk.prompt_tokens),
-        ("completion_tokens", chunk.completion_tokens),
+        ("completion_tokens", None if chunk.finish_reason is None else chunk.completion_tokens),
         ("queue_ms", chunk.queue_ms),
         ("num_input_tokens", chunk.num_input_tokens),
         ("num_output_tokens", chunk.num_output_tokens),
