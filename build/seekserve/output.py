@@ -1,14 +1,17 @@
 """What every writing command shares: folders and files that appear whole or not at all, and printing.
 
 Content goes into a hidden sibling of its target and is renamed when complete, so a failure, a full disk or Ctrl-C
-leaves the disk as it was. Only what this run made is ever deleted. Decides nothing about whose a folder is: callers do.
+leaves the disk as it was. A run that was killed leaves that sibling, which carries its process id and a lock, and the
+next run removes it. Nothing else that others made is deleted. Whose a target is, callers decide.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +19,18 @@ from pathlib import Path, PurePosixPath
 
 from seekserve.errors import InputError, TargetExists
 
-__all__ = ["bytes_text", "files_in", "json_text", "new_folder", "problems_text", "table", "write_files"]
+__all__ = [
+    "bytes_text",
+    "files_in",
+    "json_text",
+    "new_folder",
+    "os_error_text",
+    "problems_text",
+    "table",
+    "write_files",
+]
+
+_PARTIAL, _REPLACED = "partial", "replaced"
 
 
 @contextlib.contextmanager
@@ -29,12 +43,14 @@ def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
     if not replace and _exists(target):
         raise TargetExists(f"{target} exists already", hint="choose another place, or move it away")
     made: list[Path] = []
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    temporary = _sibling(target, _PARTIAL)
     try:
         _make_parents(target.parent, made)
+        _remove_leftovers(target)
         temporary.mkdir()
-        yield temporary
-        _swap_in(temporary, target, replace=replace)
+        with _locked(temporary):
+            yield temporary
+            _swap_in(temporary, target, replace=replace)
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
         for folder in reversed(made):
@@ -98,7 +114,7 @@ def _swap_in(temporary: Path, target: Path, *, replace: bool) -> None:
     if not replace:
         # rename(2) would silently take the place of an empty folder that somebody else has just made.
         raise TargetExists(f"{target} appeared while it was being written", hint="is another run writing to it?")
-    aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.replaced")
+    aside = _sibling(target, _REPLACED)
     target.rename(aside)
     try:
         temporary.rename(target)
@@ -106,6 +122,51 @@ def _swap_in(temporary: Path, target: Path, *, replace: bool) -> None:
         aside.rename(target)
         raise
     shutil.rmtree(aside)
+
+
+def _sibling(target: Path, kind: str) -> Path:
+    return target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.{kind}")
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """For as long as this process lives at most; says across containers, too, that the folder is being written."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_leftovers(target: Path) -> None:
+    """What killed runs left beside `target`. What they had moved aside is kept while it is the only copy."""
+    mine = re.compile(re.escape(f".{target.name}.") + rf"(\d+)-[0-9a-f]{{8}}\.({_PARTIAL}|{_REPLACED})")
+    beside: list[Path] = []
+    with contextlib.suppress(OSError):  # a folder that may be written but not listed
+        beside = list(target.parent.iterdir())
+    for path in beside:
+        match = mine.fullmatch(path.name)
+        if match is None or _is_running(int(match[1])) or (match[2] == _REPLACED and not _exists(target)):
+            continue
+        with contextlib.suppress(OSError):  # not ours to remove, or gone meanwhile
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _make_parents(folder: Path, made: list[Path]) -> None:
@@ -120,6 +181,11 @@ def _make_parents(folder: Path, made: list[Path]) -> None:
 
 def _exists(path: Path) -> bool:
     return path.exists() or path.is_symlink()
+
+
+def os_error_text(error: OSError) -> str:
+    """`PATH: reason`"""
+    return f"{error.filename}: {error.strerror or error}" if error.filename else str(error.strerror or error)
 
 
 def _os_reason(error: OSError) -> str:

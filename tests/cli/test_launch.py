@@ -147,6 +147,8 @@ def test_every_problem_is_reported_and_nothing_started(world: Any) -> None:
         (["status", "--pid-file", "x"], "launch record x does not exist"),
         (["status", "--url", "127.0.0.1:1", "--id", "y"], "leave out --pid-file and --id"),
         (["status", "--metrics-url", "http://127.0.0.1:1"], "goes with --url"),
+        (["stop", "--pid-file", "plan.json"], "plan.json is not a launch record"),
+        (["stop", "--pid-file", "."], "cannot be read: Is a directory"),
     ],
 )
 def test_bad_input_is_2_and_one_sentence(world: Any, argv: list[str], text: str) -> None:
@@ -154,6 +156,20 @@ def test_bad_input_is_2_and_one_sentence(world: Any, argv: list[str], text: str)
     assert done.returncode == 2
     assert text in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("flag", ["--pid-file", "--log-file"])
+def test_a_record_or_log_that_cannot_be_written_is_one_sentence_and_nothing_is_left(world: Any, flag: str) -> None:
+    done = _run_launch(world, flag, "/proc/nope/x")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: cannot launch: {flag} /proc/nope/x cannot be written")
+    assert not (world.root / "state").exists()
+
+
+def test_the_help_says_how_soon_each_kind_of_stuck_backend_is_noticed(world: Any) -> None:
+    text = " ".join(_run(world, "launch", "--help").stdout.split())
+    assert "dead or silent (noticed within 5 seconds)" in text
+    assert "in one engine step (noticed after 60 seconds, --engine-stall-s)" in text
 
 
 def test_dry_run_prints_the_command_with_masked_keys_and_starts_nothing(world: Any) -> None:

@@ -30,7 +30,14 @@ FILES = [
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    return v3_toy().write(tmp_path / "toy")
+    return readable(v3_toy()).write(tmp_path / "toy")
+
+
+def readable(toy: Toy) -> Toy:
+    """With a tokenizer that the backend could read."""
+    assert toy.tokenizer is not None
+    toy.tokenizer["decoder"] = {"type": "ByteLevel"}
+    return toy
 
 
 def run(checkpoint: Path | str | None, out: Path | None, **more: Any) -> BuildReport:
@@ -78,7 +85,7 @@ def test_a_hub_cache_of_links_becomes_real_files(tmp_path: Path) -> None:
     snapshot = tmp_path / "hub" / "models--acme--Toy-Chat" / "snapshots" / "0a1b2c"
     blobs = snapshot.parent.parent / "blobs"
     blobs.mkdir(parents=True)
-    v3_toy().write(snapshot)
+    readable(v3_toy()).write(snapshot)
     for path in list(snapshot.iterdir()):
         path.rename(blobs / f"blob-{path.name}")
         path.symlink_to(Path("../../blobs") / f"blob-{path.name}")
@@ -179,6 +186,17 @@ def test_everything_wrong_with_a_checkpoint_is_one_report_and_nothing_is_written
     assert [path.name for path in tmp_path.iterdir()] == ["toy"]
 
 
+def test_a_broken_tokenizer_and_a_broken_template_are_in_the_same_report(tmp_path: Path) -> None:
+    toy = v3_toy()
+    toy.tokenizer, toy.tokenizer_config = {}, {"chat_template": "{% for m in messages %}\n{{ m"}
+    folder = toy.write(tmp_path / "toy")
+    with pytest.raises(CheckpointError, match="2 problems") as caught:
+        run(folder, tmp_path / "out")
+    assert "tokenizer.json, line 1: has no `model`" in str(caught.value)
+    assert "tokenizer_config.json, chat_template, line 2: " in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_truncated_shard_is_found_before_copying(checkpoint: Path, tmp_path: Path) -> None:
     shard = checkpoint / "model-00001-of-00002.safetensors"
     shard.write_bytes(shard.read_bytes()[:-100])
@@ -190,7 +208,7 @@ def test_a_truncated_shard_is_found_before_copying(checkpoint: Path, tmp_path: P
 @pytest.mark.parametrize("toy", [qwen_toy()], ids=["qwen2"])
 def test_a_model_that_the_engine_cannot_run_is_refused_by_name(toy: Toy, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="runs the architectures deepseek_v2, deepseek_v3, this checkpoint is Qwen2"):
-        run(toy.write(tmp_path / "toy"), tmp_path / "out")
+        run(readable(toy).write(tmp_path / "toy"), tmp_path / "out")
 
 
 @pytest.mark.parametrize("kind", ["trtllm-engine", "trtllm-pytorch", "synthetic"])

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seekserve.server import LaunchOptions
+from seekserve.server import Event, Launch, LaunchOptions
 from seekserve.server.cleanup import processes_of
+from seekserve.server.heartbeat import read_heartbeats
 from seekserve.server.shm import leftovers, prefix_of
 
 FAKE = Path(__file__).with_name("fake_tritonserver.py")
@@ -77,3 +78,29 @@ class World:
         found = [f"process {pid}" for pid in processes_of(str(run_dir))]
         found += [str(path) for path in leftovers(prefix_of(launch_id))]
         return found + ([str(run_dir)] if run_dir.exists() else [])
+
+
+class Scene:
+    """A launch in a world, with everything it said."""
+
+    def __init__(self, world: World, **changes: Any) -> None:
+        self.events: list[Event] = []
+        self.launch = Launch(world.options(**changes), say=self.hear, env=world.env)
+        self.world = world
+        self.on: dict[str, Any] = {}
+
+    def hear(self, event: Event) -> None:
+        self.events.append(event)
+        action = self.on.get(event.kind)
+        if action is not None:
+            action()
+
+    @property
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.events]
+
+    def beats(self) -> list[Any]:
+        return read_heartbeats(self.launch.prepared.run_dir)
+
+    def left_behind(self) -> list[str]:
+        return self.world.left_behind(self.launch.id)

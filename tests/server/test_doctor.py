@@ -51,11 +51,16 @@ def _of(machine: Machine, check: str) -> Finding:
     return next(finding for finding in examine(machine) if finding.check == check)
 
 
-def test_a_good_machine_without_gpu_has_only_good_news_and_one_note() -> None:
+def test_a_good_machine_without_gpu_has_only_good_news_and_two_notes() -> None:
     findings = examine(GOOD)
     assert {finding.severity for finding in findings} == {Severity.OK, Severity.NOTE}
-    assert [finding.check for finding in findings if finding.severity is Severity.NOTE] == ["GPU"]
+    assert [finding.check for finding in findings if finding.severity is Severity.NOTE] == ["admin key", "GPU"]
     assert len(findings) >= len(CHECKS)
+
+
+def test_it_is_noted_that_the_admin_key_can_be_read_by_every_user_of_the_machine() -> None:
+    assert "every user of this machine can read" in _of(GOOD, "admin key").found
+    assert all(finding.check != "admin key" for finding in examine(_machine(server=None)))
 
 
 @pytest.mark.parametrize(

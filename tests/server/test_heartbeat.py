@@ -8,13 +8,20 @@ import pytest
 from seekserve.server.heartbeat import Heartbeat, HeartbeatWatch, read_heartbeats
 
 
-def _beat(time_s: float, *, pid: int = 7, model: str = "m", age_s: float | None = 0.1) -> Heartbeat:
-    return Heartbeat(model=model, pid=pid, time_s=time_s, engine_loop_age_s=age_s)
+def _beat(
+    time_s: float, *, pid: int = 7, model: str = "m", age_s: float | None = 0.1, is_rebuilding: bool = False
+) -> Heartbeat:
+    return Heartbeat(model=model, pid=pid, time_s=time_s, engine_loop_age_s=age_s, is_rebuilding=is_rebuilding)
 
 
 def _watch(*expected: str, dead: frozenset[int] = frozenset()) -> HeartbeatWatch:
     return HeartbeatWatch(
-        expected=expected, stall_timeout_s=4.0, engine_stall_s=60.0, now_s=0.0, is_running=lambda pid: pid not in dead
+        expected=expected,
+        stall_timeout_s=4.0,
+        engine_stall_s=60.0,
+        rebuild_timeout_s=600.0,
+        now_s=0.0,
+        is_running=lambda pid: pid not in dead,
     )
 
 
@@ -44,6 +51,22 @@ def test_the_wall_clock_may_jump_either_way() -> None:
 def test_an_engine_loop_that_stands_still_or_is_broken_is_trouble(age_s: float, sentence: str | None) -> None:
     trouble = _watch("m").trouble([_beat(1.0, age_s=age_s)], 0.5)
     assert trouble is None if sentence is None else sentence in str(trouble)
+
+
+@pytest.mark.parametrize(
+    ("age_s", "sentence"),
+    [(599.9, None), (600.1, "has been rebuilding its engine for 600.1 s, 600 s are allowed"), (1e9, "is broken")],
+)
+def test_an_engine_that_is_rebuilt_has_as_long_as_a_start(age_s: float, sentence: str | None) -> None:
+    trouble = _watch("m").trouble([_beat(1.0, age_s=age_s, is_rebuilding=True)], 0.5)
+    assert trouble is None if sentence is None else sentence in str(trouble)
+
+
+def test_rebuilding_is_read_from_the_file_and_false_where_it_is_not_said(tmp_path: Path) -> None:
+    beat = {"model": "m", "pid": 7, "time_s": 1.5, "engine_loop_age_s": 70.0}
+    for pid, said in enumerate(({"is_rebuilding": True}, {"is_rebuilding": False}, {})):
+        (tmp_path / f"heartbeat-m-{pid}.json").write_text(json.dumps(beat | said))
+    assert [beat.is_rebuilding for beat in read_heartbeats(tmp_path)] == [True, False, False]
 
 
 def test_an_engine_without_loop_is_judged_by_its_heartbeat_alone() -> None:

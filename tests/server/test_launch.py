@@ -2,48 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
-from launch_world import World
+from launch_world import Scene, World
 
 from seekserve.errors import ConflictError, InputError, ServerError, StartFailed, TargetExists
-from seekserve.server import Event, Launch
-from seekserve.server.heartbeat import read_heartbeats
+from seekserve.server import Launch, LaunchOptions
 from seekserve.server.httpget import call
 from seekserve.server.record import LaunchRecord
 from seekserve.server.shm import leftovers, prefix_of
-
-
-class Scene:
-    """A launch in a world, with everything it said."""
-
-    def __init__(self, world: World, **changes: Any) -> None:
-        self.events: list[Event] = []
-        self.launch = Launch(world.options(**changes), say=self.hear, env=world.env)
-        self.world = world
-        self.on: dict[str, Any] = {}
-
-    def hear(self, event: Event) -> None:
-        self.events.append(event)
-        action = self.on.get(event.kind)
-        if action is not None:
-            action()
-
-    @property
-    def kinds(self) -> list[str]:
-        return [event.kind for event in self.events]
-
-    def beats(self) -> list[Any]:
-        return read_heartbeats(self.launch.prepared.run_dir)
-
-    def left_behind(self) -> list[str]:
-        return self.world.left_behind(self.launch.id)
 
 
 def _later(number: int, delay_s: float = 0.2) -> None:
@@ -341,6 +314,26 @@ def test_outside_the_main_thread_it_starts_and_stops_without_signals(world: Worl
     thread.start()
     thread.join(30)
     assert codes == [0]
+
+
+def test_a_host_of_another_machine_is_bad_input_and_not_a_port_conflict(world: World) -> None:
+    with pytest.raises(InputError, match=r"--host 192\.0\.2\.1 is not an address of this machine") as caught:
+        Scene(world, host="192.0.2.1").launch.run()
+    assert "port" not in str(caught.value)
+
+
+def test_only_the_chosen_models_of_a_repository_are_loaded(tmp_path: Path) -> None:
+    scene = Scene(World.build(tmp_path, ("alpha", "beta")), models=("beta",))
+    with scene.launch as launch:
+        launch.start()
+        launch.wait_ready()
+        assert launch.models == ("beta",)
+        assert launch.stop() == 0
+
+
+def test_options_survive_the_way_to_a_detached_process(world: World) -> None:
+    options = world.options(models=("alpha",), pid_file=world.root / "pid")
+    assert LaunchOptions.from_json(json.loads(json.dumps(options.to_json()))) == options
 
 
 def test_two_models_are_both_loaded_and_watched(tmp_path: Path) -> None:

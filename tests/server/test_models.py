@@ -77,6 +77,15 @@ def test_a_link_out_of_the_repository_is_refused(tmp_path: Path) -> None:
     assert "leads out of the repository" in problems[0]
 
 
+def test_only_the_models_that_are_asked_for_are_read_and_each_must_be_there(tmp_path: Path) -> None:
+    _model(tmp_path / "repo", "a", 'backend: "other"')
+    _model(tmp_path / "repo", "broken", "backend: ")
+    models, problems = read_models(tmp_path / "repo", only=("a",))
+    assert ([model.name for model in models], problems) == (["a"], [])
+    _, problems = read_models(tmp_path / "repo", only=("a", "b"))
+    assert problems == [f"repository {tmp_path / 'repo'} holds no model 'b'"]
+
+
 @pytest.mark.parametrize("exists", [True, False])
 def test_an_empty_or_missing_repository_names_the_command_that_makes_one(tmp_path: Path, exists: bool) -> None:
     repository = tmp_path / "repo"

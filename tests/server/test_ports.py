@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from seekserve.server.ports import Ports, is_free, reachable_host, resolve_ports, url_host
+from seekserve.server.ports import Ports, host_problem, is_free, reachable_host, resolve_ports, url_host
 
 
 @pytest.fixture
@@ -43,10 +43,15 @@ def test_the_three_must_differ() -> None:
     assert problems == [f"--http-port and --metrics-port are both {free}: the three ports must differ"]
 
 
-def test_a_host_that_is_not_of_this_machine_is_said() -> None:
-    _, problems = resolve_ports("192.0.2.1", Ports(http=0, grpc=0, metrics=0))
-    assert all("192.0.2.1" in problem for problem in problems)
-    assert problems
+@pytest.mark.parametrize("host", ["192.0.2.1", "nowhere.invalid", "a" * 70])
+def test_a_host_that_is_not_of_this_machine_is_said_whatever_the_port(host: str) -> None:
+    assert str(host_problem(host)).startswith(f"--host {host} is not an address of this machine")
+    assert "port" not in str(host_problem(host))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
+def test_an_address_of_this_machine_is_no_problem(host: str) -> None:
+    assert host_problem(host) is None
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,9 @@ def test_what_is_written_is_read_back_and_readable_by_the_owner_only(tmp_path: P
     assert list((tmp_path / "deep").iterdir()) == []
 
 
+_OTHER = '{"schema_version": %d, "id": "1", "pid": 1, "run_dir": "/x", "shm_prefix": "y"}'
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -56,7 +59,10 @@ def test_what_is_written_is_read_back_and_readable_by_the_owner_only(tmp_path: P
         ("[]", "is not a launch record"),
         ("4711\n", "is not a launch record"),
         ('{"schema_version": 1}', "is not a launch record"),
-        ('{"schema_version": 2}', "schema version 2, this toolkit reads 1"),
+        ('{"schema_version": 2, "name": "a bundle"}', "is not a launch record"),
+        ('{"name": "any"}', "is not a launch record"),
+        (_OTHER % 2, "schema version 2, this toolkit reads 1"),
+        (_OTHER % 1, "is damaged"),
         (None, "does not exist"),
     ],
 )
@@ -64,8 +70,31 @@ def test_what_is_no_record_is_said(tmp_path: Path, text: str | None, sentence: s
     path = tmp_path / "x.json"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(InputError, match=sentence):
+    with pytest.raises(InputError, match=sentence) as caught:
         LaunchRecord.read(path)
+    assert ("use the seekserve version" in str(caught.value)) is ("schema version" in sentence)
+
+
+def test_a_folder_is_no_record_and_that_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        LaunchRecord.read(tmp_path)
+
+
+def test_a_record_that_is_removed_meanwhile_is_simply_not_there(tmp_path: Path) -> None:
+    assert LaunchRecord.read_if_there(tmp_path / "x") is None
+    _record(tmp_path / "x").write()
+    assert LaunchRecord.read_if_there(tmp_path / "x") is not None
+
+
+def test_one_place_that_cannot_be_written_does_not_keep_the_record_from_the_other(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    record = dataclasses.replace(_record(tmp_path / "x"), paths=(str(tmp_path / "file" / "y"), str(tmp_path / "x")))
+    with pytest.raises(OSError, match="file"):
+        record.write()
+    assert LaunchRecord.read(tmp_path / "x") == record
+    with pytest.raises(OSError, match="file"):
+        record.remove()
+    assert not (tmp_path / "x").exists()
 
 
 def test_a_reused_process_id_is_not_the_launch(tmp_path: Path) -> None:

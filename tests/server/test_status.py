@@ -111,6 +111,7 @@ def test_a_launch_whose_supervisor_is_gone_is_dead(world: World) -> None:
         os.kill(pid, signal.SIGKILL)
         while (status := status_of_record(launch.record_path)).models[0].is_ready:
             pass
+        assert launch.stop() == 4
     assert status.state == "dead"
     assert not status.is_ready
     assert status.up_s is None

@@ -4,6 +4,7 @@ codes."""
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import click
@@ -17,7 +18,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "Run the whole path on the tiny checkpoint: build, render, install, launch, generate."),
     "serve": ("serve", "Build, render, install and launch a checkpoint in one command."),
     "inspect": ("inspect", "Say what a checkpoint is and what is wrong with it."),
+    "convert": ("convert", "Convert a checkpoint to FP8 blocks, or from FP8 to bf16."),
+    "plan": ("plan", "Say what fits on which GPUs: memory, cache, limits, legal shapes."),
     "build-engine": ("build_engine", "Build an engine bundle from a checkpoint."),
+    "evaluate": ("evaluate", "Measure how often a build answers right, alone or against another."),
     "render": ("render", "Render the Triton model repository of a bundle."),
     "install-backend": ("install_backend", "Install the seekserve backend into a Triton backend directory."),
     "launch": ("launch", "Start tritonserver on a rendered repository and watch over it."),
@@ -25,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "stop": ("stop", "Stop a server started with launch --detach."),
     "generate": ("generate", "Send one prompt to a running server and stream the answer."),
     "doctor": ("doctor", "Check this machine for what commonly breaks a deployment."),
+    "versions": ("versions", "Show what each TensorRT-LLM version can do."),
 }
 
 
@@ -68,18 +73,37 @@ def cli() -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Runs the command line and exits: 0 done, 2 bad input, 3 does not fit or conflict, 4 server, 130 interrupted."""
+    """Runs the command line and exits: 0 done, 1 the system refused something, 2 bad input, 3 does not fit or conflict,
+    4 server, 128 and the number of a signal (Ctrl-C: 130)."""
+    from seekserve.cli.interruption import unwinding_signals
+
+    with unwinding_signals():
+        code = _run(argv)
+    sys.exit(code)
+
+
+def _run(argv: list[str] | None) -> int:
+    from seekserve.cli.interruption import exit_code_of
     from seekserve.errors import SeekserveError
 
     try:
         code = cli.main(args=argv, standalone_mode=False)
-    except click.exceptions.Abort:
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except (click.exceptions.Abort, KeyboardInterrupt) as error:  # click turns the one into the other
         click.echo("interrupted", err=True)
-        sys.exit(130)
+        return exit_code_of(error.__cause__ or error)
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
     except SeekserveError as error:
         click.echo(f"error: {error}", err=True)
-        sys.exit(error.exit_code)
-    sys.exit(code if isinstance(code, int) else 0)
+        return error.exit_code
+    except BrokenPipeError:  # the reader has seen enough; nor may the interpreter complain when it flushes
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        from seekserve.output import os_error_text
+
+        click.echo(f"error: {os_error_text(error)}", err=True)
+        return 1

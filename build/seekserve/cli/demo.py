@@ -24,19 +24,23 @@ _QUESTION, _ANSWER = "What is 37 + 48?", "85"
     help="Where bundle, repository and backend go; what is there already is reused.",
 )
 @click.option("--prompt", default=_QUESTION, show_default=True, help="What to ask the tiny model.")
-def command(folder: Path, prompt: str) -> None:
+def command(folder: Path, prompt: str) -> int:
     """Serve the tiny checkpoint with the real tritonserver, ask it something, stop cleanly.
 
-    Ctrl-C at any point stops cleanly too.
+    Ctrl-C at any point stops cleanly too, with exit code 0; 4 when tritonserver did not stop cleanly.
     """
+    from seekserve.cli.interruption import exit_code_of
+
     started_s = time.perf_counter()
     try:
         _run(folder, prompt)
-    except (KeyboardInterrupt, click.Abort):
-        # Whatever was started is stopped by now: the launch's own exit saw to that.
+    except KeyboardInterrupt as interruption:
+        # Whatever was started is stopped by now, and cleanly: the launch would have raised otherwise.
         click.echo("\ninterrupted; stopped cleanly")
-        return
+        code = exit_code_of(interruption)
+        return 0 if code == exit_code_of(None) else code
     click.echo(f"\ndone in {time.perf_counter() - started_s:.1f} s")
+    return 0
 
 
 def _run(folder: Path, prompt: str) -> None:
@@ -91,6 +95,9 @@ def _step(number: int, title: str, *arguments: object) -> Any:
 
     _announce(number, title, *arguments)
     started_s = time.perf_counter()
-    result = cli.main(args=[str(a) for a in arguments], prog_name="seekserve", standalone_mode=False)
+    try:
+        result = cli.main(args=[str(a) for a in arguments], prog_name="seekserve", standalone_mode=False)
+    except click.Abort as abort:  # click's form of an interruption; outside of it, it shall be one again
+        raise abort.__cause__ if isinstance(abort.__cause__, KeyboardInterrupt) else KeyboardInterrupt from abort
     click.echo(f"    ({time.perf_counter() - started_s:.1f} s)")
     return result

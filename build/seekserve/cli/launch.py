@@ -68,7 +68,8 @@ _SECONDS: dict[str, Any] = {"type": click.FloatRange(min=0, min_open=True), "met
 def command(config: Path | None, detach: bool, dry_run: bool, as_json: bool, **flags: Any) -> int:
     """Start tritonserver on REPOSITORY and watch over it.
 
-    Ready only after a real generation. A dead or stuck backend is noticed within 5 seconds and the server restarted.
+    Ready only after a real generation. The server is restarted when its backend is dead or silent (noticed within 5
+    seconds) or stays in one engine step (noticed after 60 seconds, --engine-stall-s).
     SIGINT or SIGTERM drains and stops, a second one kills.
     Exit: 0 after a clean stop, 2 bad input, 3 ports taken, 4 server.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,8 @@ def command(
 ) -> int:
     """Serve CHECKPOINT: build-engine, render, install-backend and launch, in the foreground.
 
-    What is built already is reused. Without CHECKPOINT the file of choices names it. SIGINT or SIGTERM drains, then
-    stops.
+    What is built already is reused; another checkpoint or other choices are built beside it. Without CHECKPOINT the
+    file of choices names it. SIGINT or SIGTERM drains, then stops.
     """
     from seekserve.pipeline import choose_checkpoint, default_paths, prepare
     from seekserve.plan.inputs import flag_inputs
@@ -53,9 +54,11 @@ def command(
 
     settings = announced_settings(config)
     chosen = choose_checkpoint(checkpoint, settings)
-    paths = default_paths(chosen, settings, root=root)
-    prepare(chosen, paths, settings, flag_inputs(flags), policy=policy, say=click.echo)
-    where = {"repository": paths.repository, "backend_dir": paths.backends}
+    inputs = flag_inputs(flags)
+    paths = default_paths(chosen, settings, inputs, os.environ, root=root)
+    model = prepare(chosen, paths, settings, inputs, policy=policy, say=click.echo)
+    # The repository of the file's choice may hold other models, which nobody asked to serve here.
+    where = {"repository": paths.repository, "backend_dir": paths.backends, "models": (model,)}
     ports = {"http_port": http_port, "grpc_port": grpc_port, "metrics_port": metrics_port}
     options = choose_options({**where, **ports, "host": host}, settings)
 

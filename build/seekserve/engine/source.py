@@ -13,6 +13,7 @@ from seekserve.plan.names import default_name
 from seekserve_backend.contract.bundle import KV_DTYPES
 
 from .files import FileCopy, files_for_bundle, missing_files
+from .text_files import text_problems
 
 __all__ = ["Source", "read_source"]
 
@@ -36,11 +37,10 @@ def read_source(path_or_id: str) -> Source:
     problems = [f"[{finding.code}] {finding.file}: {finding.message}" for finding in facts.errors]
     named = {finding.file for finding in facts.errors}
     problems += [f"[file-missing] {name}: is not there" for name in missing_files(facts.folder) if name not in named]
+    problems += text_problems(facts.folder, facts.tokenizer.chat_template)
     if problems or facts.config is None:
-        raise CheckpointError(
-            problems_text(f"checkpoint {facts.folder}", problems),
-            hint=f"`seekserve inspect {facts.folder}` shows the whole report; nothing was written",
-        )
+        more = f"`seekserve inspect {facts.folder}` shows the whole report; " if facts.errors else ""
+        raise CheckpointError(problems_text(f"checkpoint {facts.folder}", problems), hint=f"{more}nothing was written")
     folder = facts.folder.absolute()
     return Source(
         folder=folder,

@@ -1,7 +1,9 @@
 """The argument list and the environment of one tritonserver, from data alone.
 
 Safe by default: every endpoint binds to the chosen host only, models are those named, and the APIs that change the
-server (repository, shared memory, trace, logging) answer only to the launch's own key.
+server (repository, shared memory, trace, logging) answer only to the launch's own key. That key is an argument, since
+Triton 24.10 takes it in no other form, and every user of the machine can read it in /proc/PID/cmdline: it keeps out
+clients from elsewhere, not somebody with an account here.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from seekserve.errors import SeekserveError, ServerError, StartFailed
+from seekserve.output import os_error_text
 from seekserve.server.cleanup import claim_record_path
 from seekserve.server.events import Event
 from seekserve.server.launch import Launch
@@ -52,7 +53,7 @@ def launch_detached(options: LaunchOptions, env: Mapping[str, str]) -> tuple[Pat
     except KeyboardInterrupt:
         child.terminate()
         child.wait()
-        record = _read_if_there(record_path)
+        record = LaunchRecord.read_if_there(record_path)
         if record is not None:
             record.remove()
         raise
@@ -81,7 +82,7 @@ def _await(child: subprocess.Popen[bytes], record_path: Path, log_file: Path) ->
     """The child's own deadlines hold; it always ends in `ready`, in `failed` or by ending."""
     while True:
         status = child.poll()
-        record = _read_if_there(record_path)
+        record = LaunchRecord.read_if_there(record_path)
         if record is not None and record.state == "ready":
             return record
         if record is not None and record.state == "failed" and status is not None:
@@ -91,10 +92,6 @@ def _await(child: subprocess.Popen[bytes], record_path: Path, log_file: Path) ->
             extract = f"end of {log_file}:\n{tail(log_file, 12)}"
             raise ServerError(f"the supervising process ended with {describe_status(status)}; {extract}")
         time.sleep(0.1)
-
-
-def _read_if_there(record_path: Path) -> LaunchRecord | None:
-    return LaunchRecord.read(record_path) if record_path.exists() else None
 
 
 def _say(event: Event) -> None:
@@ -112,6 +109,9 @@ def main() -> int:
     except SeekserveError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.exit_code
+    except OSError as error:
+        print(f"error: {os_error_text(error)}", file=sys.stderr, flush=True)
+        return 1
 
 
 if __name__ == "__main__":

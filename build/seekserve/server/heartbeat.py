@@ -26,6 +26,8 @@ class Heartbeat:
     engine_loop_age_s: float | None
     open_requests: int | None = None
     """Requests without their last answer; None from a backend that does not say."""
+    is_rebuilding: bool = False
+    """The engine is being made anew, which takes as long as loading it did."""
 
 
 def read_heartbeats(run_dir: Path) -> list[Heartbeat]:
@@ -42,6 +44,7 @@ def read_heartbeats(run_dir: Path) -> list[Heartbeat]:
                     time_s=float(data["time_s"]),
                     engine_loop_age_s=None if age_s is None else float(age_s),
                     open_requests=None if open_requests is None else int(open_requests),
+                    is_rebuilding=data.get("is_rebuilding") is True,
                 )
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -71,11 +74,13 @@ class HeartbeatWatch:
         expected: Sequence[str],
         stall_timeout_s: float,
         engine_stall_s: float,
+        rebuild_timeout_s: float,
         now_s: float,
         is_running: Callable[[int], bool],
     ) -> None:
         self._stall_timeout_s = stall_timeout_s
         self._engine_stall_s = engine_stall_s
+        self._rebuild_timeout_s = rebuild_timeout_s
         self._is_running = is_running
         self._last_look_s = now_s
         self._models = dict.fromkeys(expected, now_s)
@@ -122,8 +127,10 @@ class HeartbeatWatch:
         age_s = beat.engine_loop_age_s
         if age_s is not None and age_s >= _BROKEN_AGE_S:
             return f"the engine of {who} is broken; its reason is in the server's log"
-        if age_s is not None and age_s > self._engine_stall_s:
-            return f"the engine loop of {who} has stood still for {age_s:.1f} s, {self._allowed(self._engine_stall_s)}"
+        limit_s = self._rebuild_timeout_s if beat.is_rebuilding else self._engine_stall_s
+        if age_s is not None and age_s > limit_s:
+            doing = "has been rebuilding its engine" if beat.is_rebuilding else "has stood still"
+            return f"the engine loop of {who} {doing} for {age_s:.1f} s, {self._allowed(limit_s)}"
         return None
 
     @staticmethod

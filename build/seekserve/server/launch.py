@@ -7,17 +7,20 @@
         code = launch.stop()    # drains; 0 after a clean stop, else 4
 
 Leaving the `with` block stops whatever was started, however it is left: afterwards no process, no shared memory and no
-run folder of the launch exist. Signals arrive as `Interrupted`, a KeyboardInterrupt.
+run folder of the launch exist. Signals arrive as `Interrupted`, a KeyboardInterrupt. Whoever leaves it without asking
+`stop()` for the code gets a stop that was not clean as ServerError, unless an error of their own is under way.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from seekserve.errors import ServerError, StartFailed
+from seekserve.output import os_error_text
 from seekserve.server.cleanup import claim_record_path
 from seekserve.server.events import Event, Say, silent
 from seekserve.server.options import LaunchOptions, is_loopback
@@ -71,7 +74,11 @@ class Launch:
     ) -> None:
         if isinstance(error, ServerError):
             self._error = error.message
-        self.stop()
+        is_known = self._exit_code is not None
+        if self.stop() != 0 and not is_known and not isinstance(error, Exception):
+            raise ServerError(
+                "tritonserver did not stop cleanly", hint=f"the whole log is in {self.log_file}"
+            ) from error
 
     @property
     def prepared(self) -> Prepared:
@@ -123,7 +130,7 @@ class Launch:
             self._run = ServerRun(prepared, self._options, self._env, self.log_file, self._gate)
             self._run.prepare_folders()
             self._run.spawn()
-            self._write_record("starting")
+            self._record("starting").write()
         if cleaned is not None:
             self._tell("warning", f"the launch before was not stopped cleanly: {cleaned}")
         self._tell("starting", f"{prepared.server.binary} (found by {prepared.server.found_by}), log {self.log_file}")
@@ -133,7 +140,10 @@ class Launch:
         names = ", ".join(self.models)
         self._tell("loading", f"loading {names}")
         self._ready_s = self._running().wait_ready()
-        self._write_record("ready")
+        if self.restarts:
+            self._try_to_record("ready")
+        else:
+            self._record("ready").write()  # a launch that nobody could find or stop must not look started
         proof = ", first generation ok" if any(model.is_ours for model in self.prepared.models) else ""
         self._tell(
             "ready",
@@ -178,7 +188,7 @@ class Launch:
                 run.end()
                 self.restarts += 1
                 run.spawn()
-                self._write_record("restarting")
+                self._try_to_record("restarting")
             self._tell("restarting", f"restarting tritonserver (restart {self.restarts})")
             try:
                 self.wait_ready()
@@ -201,7 +211,7 @@ class Launch:
         run = self._run
         if run is None:
             return None
-        self._write_record("stopping")
+        self._try_to_record("stopping")
         signals = self._gate.received
         problem = run.drain(in_a_hurry=lambda: self._gate.received > signals, has_failed=self._error is not None)
         has_failed, self._error = self._error is not None, self._error or problem
@@ -218,18 +228,25 @@ class Launch:
 
     def _close_record(self) -> None:
         if self._error is not None and self._keeps_failed_record:
-            self._write_record("failed")
+            self._try_to_record("failed")
         else:
-            self._record("stopped").remove()
+            self._tolerate(self._record("stopped").remove)
         if self._error is None and self.restarts == 0 and self._options.log_file is None:
-            self.log_file.unlink(missing_ok=True)
+            self._tolerate(lambda: self.log_file.unlink(missing_ok=True))
 
     def _running(self) -> ServerRun:
         assert self._run is not None, "start() comes first"
         return self._run
 
-    def _write_record(self, state: str) -> None:
-        self._record(state).write()
+    def _try_to_record(self, state: str) -> None:
+        self._tolerate(self._record(state).write)
+
+    def _tolerate(self, act: Callable[[], None]) -> None:
+        """A running server, or its orderly stop, is worth more than a file that cannot be written any more."""
+        try:
+            act()
+        except OSError as error:
+            self._tell("warning", f"the launch record or the log could not be changed: {os_error_text(error)}")
 
     def _record(self, state: str) -> LaunchRecord:
         prepared, server_pid = self.prepared, self._running().pid
@@ -257,4 +274,6 @@ class Launch:
         )
 
     def _tell(self, kind: str, text: str, **data: object) -> None:
-        self._say(Event(kind=kind, text=text, data={"id": self.id, "restarts": self.restarts, **data}))
+        # A closed terminal or pipe must not break off a stop, nor end a service that does well.
+        with contextlib.suppress(OSError):
+            self._say(Event(kind=kind, text=text, data={"id": self.id, "restarts": self.restarts, **data}))

@@ -6,6 +6,7 @@ Names are matched against a strict pattern and must stay inside the repository, 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,17 +30,22 @@ class ServedModel:
         return self.backend == OUR_BACKEND
 
 
-def read_models(repository: Path) -> tuple[tuple[ServedModel, ...], list[str]]:
-    """The models in name order, and a sentence for everything that would stop one from loading."""
+def read_models(repository: Path, *, only: Sequence[str] | None = None) -> tuple[tuple[ServedModel, ...], list[str]]:
+    """The models in name order, and a sentence for everything that would stop one from loading.
+
+    `only`: the names that are asked for, each of which must be there; what else the repository holds is not looked at.
+    """
     if not repository.is_dir():
         return (), [
             f"repository {repository} is not a folder; make one with `seekserve render BUNDLE --out {repository}`"
         ]
     models: list[ServedModel] = []
-    problems: list[str] = []
-    for folder in sorted(repository.iterdir()):
-        if not (folder / "config.pbtxt").is_file():
-            continue
+    found = [folder for folder in sorted(repository.iterdir()) if (folder / "config.pbtxt").is_file()]
+    if only is not None:
+        found = [folder for folder in found if folder.name in only]
+    missing = sorted(set(only or ()) - {folder.name for folder in found})
+    problems = [f"repository {repository} holds no model {name!r}" for name in missing]
+    for folder in found:
         try:
             model = _read_model(repository, folder)
         except ValueError as error:

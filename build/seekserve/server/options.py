@@ -11,6 +11,7 @@ __all__ = ["DEFAULT_PORTS", "LaunchOptions", "is_loopback"]
 DEFAULT_PORTS = (8000, 8001, 8002)
 """HTTP, gRPC, metrics: Triton's own."""
 
+# JSON has no tuples and no paths.
 _PATHS = frozenset({"repository", "backend_dir", "tritonserver", "pid_file", "log_file"})
 
 
@@ -20,6 +21,8 @@ class LaunchOptions:
     """A rendered model repository: one folder for each model."""
     backend_dir: Path
     """Where `install-backend` put `seekserve/`; it may hold other backends too."""
+    models: tuple[str, ...] | None = None
+    """Those of the repository that are loaded; None: all."""
     tritonserver: Path | None = None
     """The binary; None: look in the usual places."""
     host: str = "127.0.0.1"
@@ -60,6 +63,8 @@ class LaunchOptions:
             key: Path(value) if key in _PATHS and value is not None else value for key, value in data.items()
         }
         assert set(values) <= known, f"unknown launch options: {sorted(set(values) - known)}"
+        if values.get("models") is not None:
+            values["models"] = tuple(values["models"])
         return cls(**values)
 
 

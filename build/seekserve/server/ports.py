@@ -5,11 +5,12 @@ Triton reports a taken port late, after loading the models, and names no setting
 
 from __future__ import annotations
 
+import errno
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-__all__ = ["Ports", "is_free", "reachable_host", "resolve_ports", "url_host"]
+__all__ = ["Ports", "host_problem", "is_free", "reachable_host", "resolve_ports", "url_host"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +57,28 @@ def is_free(host: str, port: int) -> bool:
     return True
 
 
+def host_problem(host: str) -> str | None:
+    """A sentence when nothing on this machine can listen on `host`, whatever the port."""
+    try:
+        _bind(host, 0).close()
+    except (socket.gaierror, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, socket.gaierror) else error
+        return f"--host {host} is not an address of this machine: {reason}"
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            return f"--host {host} cannot be listened on: {error.strerror}"
+        return (
+            f"--host {host} is not an address of this machine; "
+            "use one of its own, 127.0.0.1 for this machine only, or 0.0.0.0 for all of them"
+        )
+    return None
+
+
 def resolve_ports(host: str, wanted: Ports) -> tuple[Ports, list[str]]:
-    """Free ports, 0 replaced by one that is free now; and a sentence for each that cannot be had."""
+    """Free ports, 0 replaced by one that is free now; and a sentence for each that cannot be had.
+
+    `host` must be an address of this machine.
+    """
     problems = _clashes(wanted)
     chosen: dict[str, int] = {}
     with ExitStack() as held:
@@ -85,8 +106,6 @@ def _clashes(wanted: Ports) -> list[str]:
 
 
 def _sentence(host: str, option: str, port: int, error: OSError) -> str:
-    if isinstance(error, socket.gaierror):
-        return f"--host {host} is not an address of this machine: {error.strerror}"
     return (
         f"port {port} on {host} cannot be had: {error.strerror}; set {option} to a free one, or to 0 to have one picked"
     )

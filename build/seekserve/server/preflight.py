@@ -1,6 +1,6 @@
 """Everything that can be known to be wrong before tritonserver starts, in one report; and what the start needs to know.
 
-Changes nothing on disk and starts nothing.
+Leaves nothing on disk and starts nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from seekserve.server.command import ServerCommand, build_env_changes
 from seekserve.server.find import Tritonserver, find_tritonserver, running_minor, stub_python_minor
 from seekserve.server.models import ServedModel, read_models
 from seekserve.server.options import LaunchOptions
-from seekserve.server.ports import Ports, reachable_host, resolve_ports, url_host
+from seekserve.server.ports import Ports, host_problem, reachable_host, resolve_ports, url_host
+from seekserve.server.record import default_record_path
 from seekserve.server.shm import prefix_of
+from seekserve.server.writable import write_problem
 
 __all__ = ["Prepared", "new_launch_id", "prepare"]
 
@@ -51,10 +53,14 @@ def new_launch_id() -> str:
 def prepare(options: LaunchOptions, env: Mapping[str, str], launch_id: str) -> Prepared:
     """InputError, or ConflictError when only ports are in the way; the message lists all problems."""
     server, problems = _find(options, env)
-    models, model_problems = read_models(options.repository)
+    models, model_problems = read_models(options.repository, only=options.models)
     problems += model_problems
     problems += check_backends(options.backend_dir, server, needs_ours=any(model.is_ours for model in models))
+    problems += _unwritable(options, env, launch_id)
     wanted = Ports(http=options.http_port, grpc=options.grpc_port, metrics=options.metrics_port)
+    foreign_host = host_problem(options.host)
+    if foreign_host is not None:
+        raise InputError(problems_text("cannot launch", [*problems, foreign_host]))
     ports, port_problems = resolve_ports(options.host, wanted)
     if problems or port_problems:
         kind = InputError if problems else ConflictError
@@ -68,6 +74,21 @@ def _find(options: LaunchOptions, env: Mapping[str, str]) -> tuple[Tritonserver 
         return find_tritonserver(options.tritonserver, env), []
     except InputError as error:
         return None, [f"{error.message}; {error.hint}"]
+
+
+def _unwritable(options: LaunchOptions, env: Mapping[str, str], launch_id: str) -> list[str]:
+    """The record is always in the state folder too, and so is the log unless the user names another place."""
+    places = [
+        ("the launch record (in XDG_STATE_HOME)", default_record_path(launch_id, env), True),
+        ("--pid-file", options.pid_file, True),
+        ("--log-file", options.log_file, False),
+    ]
+    problems = [
+        write_problem(path, setting, is_renamed_into_place=renamed)
+        for setting, path, renamed in places
+        if path is not None
+    ]
+    return [problem for problem in problems if problem is not None]
 
 
 def _assemble(

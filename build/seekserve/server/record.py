@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,9 @@ from typing import Any
 from seekserve.errors import InputError
 
 __all__ = ["LaunchRecord", "default_record_path", "find_records", "process_started_s", "records_dir"]
+
+# What records of every version have, and hardly any other file has together.
+_MARKS = frozenset({"schema_version", "id", "pid", "run_dir", "shm_prefix"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +52,12 @@ class LaunchRecord:
     error: str | None = None
 
     def write(self) -> None:
-        for path in self.paths:
-            self._write(Path(path))
+        """To every place; then raises the OSError of the first that failed, if any did."""
+        _each(self.paths, self._write)
 
     def remove(self) -> None:
-        for path in self.paths:
-            Path(path).unlink(missing_ok=True)
+        """From every place; raises as `write` does."""
+        _each(self.paths, lambda path: path.unlink(missing_ok=True))
 
     def _write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,26 +70,52 @@ class LaunchRecord:
 
     @classmethod
     def read(cls, path: Path) -> LaunchRecord:
-        try:
-            data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            if data.get("schema_version") != 1:
-                raise InputError(
-                    f"launch record {path}: schema version {data.get('schema_version')}, this toolkit reads 1",
-                    hint="use the seekserve version that started it",
-                )
-            return cls(**{**data, "models": tuple(data["models"]), "paths": tuple(data["paths"])})
-        except FileNotFoundError as error:
+        record = cls.read_if_there(path)
+        if record is None:
             raise InputError(
                 f"launch record {path} does not exist: nothing was launched with it, or it was stopped cleanly"
-            ) from error
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise InputError(f"{path} is not a launch record: {error}") from error
+            )
+        return record
+
+    @classmethod
+    def read_if_there(cls, path: Path) -> LaunchRecord | None:
+        """As `read`, in one look: the launch may remove its record at any moment."""
+        try:
+            data: Any = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise InputError(f"launch record {path} cannot be read: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path} is not a launch record: it is not JSON ({error})") from error
+        if not (isinstance(data, dict) and data.keys() >= _MARKS):
+            raise InputError(f"{path} is not a launch record", hint="name the file that `seekserve launch` wrote")
+        if data["schema_version"] != 1:
+            raise InputError(
+                f"launch record {path}: schema version {data['schema_version']}, this toolkit reads 1",
+                hint="use the seekserve version that started it",
+            )
+        try:
+            return cls(**{**data, "models": tuple(data["models"]), "paths": tuple(data["paths"])})
+        except (TypeError, KeyError) as error:
+            raise InputError(f"launch record {path} is damaged: {error}") from error
 
     def supervisor_is_alive(self) -> bool:
         return _is_alive(self.pid, self.pid_started_s)
 
     def server_is_alive(self) -> bool:
         return self.server_pid is not None and _is_alive(self.server_pid, self.server_started_s)
+
+
+def _each(paths: Iterable[str], act: Callable[[Path], None]) -> None:
+    failures = []
+    for path in paths:
+        try:
+            act(Path(path))
+        except OSError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 def process_started_s(pid: int) -> float | None:

@@ -16,7 +16,7 @@ from seekserve.server.backends import compose_backend_dir
 from seekserve.server.command import ADMIN_HEADER, build_argv
 from seekserve.server.draining import DrainWatch
 from seekserve.server.guardian import Guardian
-from seekserve.server.heartbeat import read_heartbeats
+from seekserve.server.heartbeat import is_running, read_heartbeats
 from seekserve.server.httpget import get_ok
 from seekserve.server.options import LaunchOptions
 from seekserve.server.preflight import Prepared
@@ -102,7 +102,11 @@ class ServerRun:
         is_patient = self._watch is not None and not has_failed
         limit_s = self._options.exit_timeout_s + _EXIT_MARGIN_S if is_patient else _STOP_AT_ONCE_S
         deadline_s = time.monotonic() + limit_s
-        watch = DrainWatch(all_ours=all(model.is_ours for model in self._prepared.models))
+        watch = DrainWatch(
+            all_ours=all(model.is_ours for model in self._prepared.models),
+            at_sigterm=read_heartbeats(self._prepared.run_dir),
+            is_running=is_running,
+        )
         problem = None
         self._process.ask_to_stop()
         while (status := self._process.wait(0.05)) is None and problem is None:

@@ -56,8 +56,9 @@ def stop_launch(path: Path, *, timeout_s: float | None = None) -> StopOutcome:
     was_killed = not _end(record, record.exit_timeout_s + _MARGIN_S if timeout_s is None else timeout_s)
     if was_killed:
         return _clean_up(record, "it did not stop in time and was killed")
-    if path.exists():
-        return _clean_up(LaunchRecord.read(path), "it did not end cleanly")
+    left = LaunchRecord.read_if_there(path)
+    if left is not None:
+        return _clean_up(left, "it did not end cleanly")
     return StopOutcome(id=record.id, is_clean=True, text=f"launch {record.id} stopped cleanly")
 
 

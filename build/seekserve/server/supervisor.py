@@ -57,6 +57,7 @@ class ServerWatch:
             expected=expected,
             stall_timeout_s=options.stall_timeout_s,
             engine_stall_s=options.engine_stall_s,
+            rebuild_timeout_s=options.ready_timeout_s,
             now_s=now_s,
             is_running=is_running,
         )

@@ -7,7 +7,14 @@ from collections.abc import Callable, Sequence
 from seekserve.server.doctor.accelerator import check_environment, check_gpus, check_images, check_mpi
 from seekserve.server.doctor.finding import Finding, error, note, ok, warn
 from seekserve.server.doctor.machine import Machine
-from seekserve.server.doctor.runtime import check_libpython, check_numpy, check_python, check_stub, check_tritonserver
+from seekserve.server.doctor.runtime import (
+    check_admin_key,
+    check_libpython,
+    check_numpy,
+    check_python,
+    check_stub,
+    check_tritonserver,
+)
 
 __all__ = ["CHECKS", "examine"]
 
@@ -113,6 +120,7 @@ CHECKS: tuple[Callable[[Machine], Finding | Sequence[Finding]], ...] = (
     check_python,
     check_numpy,
     check_tritonserver,
+    check_admin_key,
     check_stub,
     check_libpython,
     check_shm,

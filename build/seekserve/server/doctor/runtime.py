@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from seekserve.server.doctor.finding import Finding, error, note, ok, warn
 from seekserve.server.doctor.machine import Machine
 from seekserve.server.doctor.parse import numbers_of
 
-__all__ = ["check_libpython", "check_numpy", "check_python", "check_stub", "check_tritonserver"]
+__all__ = ["check_admin_key", "check_libpython", "check_numpy", "check_python", "check_stub", "check_tritonserver"]
 
 # 24.10 was seen to abort on its first text tensor under numpy 2; 25.07 is the first with the shared-memory CVEs fixed.
 _LAST_SEEN_WITHOUT_NUMPY_2 = (2, 51)
@@ -56,6 +58,19 @@ def check_tritonserver(machine: Machine) -> Finding:
             do="keep it on loopback or behind a proxy that you trust; use a 25.07 or later image in production",
         )
     return ok("tritonserver", found)
+
+
+def check_admin_key(machine: Machine) -> Sequence[Finding]:
+    if machine.server is None:
+        return ()
+    return (
+        note(
+            "admin key",
+            "tritonserver takes it on its command line only, which every user of this machine can read",
+            breaks="whoever has an account here can load and unload models of a launch",
+            do="keep other accounts off the machine, mount /proc with hidepid=2, or use a container of its own",
+        ),
+    )
 
 
 def check_stub(machine: Machine) -> Finding:
