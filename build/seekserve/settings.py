@@ -25,8 +25,8 @@ from typing import Any
 from seekserve.errors import ConfigError
 from seekserve.output import problems_text
 from seekserve.plan.inputs import Inputs, file_inputs
-from seekserve.plan.target import ALL_FIELDS
 from seekserve.plan.plan import UNSET, Unset
+from seekserve.plan.target import ALL_FIELDS
 from seekserve.plan.yaml_file import read_yaml
 from seekserve_backend.contract.fields import ContractError, Fields
 

@@ -87,9 +87,7 @@ OUTPUTS: tuple[TensorSpec, ...] = (
     TensorSpec(name="text_output", data_type="STRING", dims=(-1,), help="the piece of text since the last response"),
     TensorSpec(name="finish_reason", data_type="STRING", ours=True, help="stop or length, on the last response only"),
     TensorSpec(name="prompt_tokens", data_type="INT32", ours=True, help="tokens of the prompt, on the last response"),
-    TensorSpec(
-        name="completion_tokens", data_type="INT32", ours=True, help="tokens produced, on the last response"
-    ),
+    TensorSpec(name="completion_tokens", data_type="INT32", ours=True, help="tokens produced, on the last response"),
     TensorSpec(
         name="queue_ms",
         data_type="FP32",
