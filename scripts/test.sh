@@ -28,4 +28,4 @@ $run ruff format --check --quiet .
 # The types are those of the full environment: without torch and transformers half of them would be unknown.
 case "$extras" in local,*) $run mypy ;; esac
 $run coverage run --data-file=.coverage -m pytest "$@"
-$run coverage report --data-file=.coverage | tail -n 1
+echo "coverage: $($run coverage report --data-file=.coverage --format=total) %"
