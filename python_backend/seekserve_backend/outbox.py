@@ -1,6 +1,6 @@
 """Carries answers from the engine loop to the clients on threads of its own, so that a step never waits for a send.
 
-Each request is pinned to one worker, which keeps its responses in order. The queues are bounded: an engine that
+Each request is pinned to one lane, which keeps its responses in order. The queues are bounded: an engine that
 produces faster than Triton takes is held back here instead of filling memory.
 """
 
@@ -32,7 +32,7 @@ class Sink(Protocol):
         ...
 
     def is_cancelled(self) -> bool:
-        """True when the client has left. False, without asking anybody, once the sink is closed."""
+        """True when the client has left or its stream broke. Asks nobody any more once the sink is closed."""
         ...
 
 
