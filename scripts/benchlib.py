@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seekserve.server import Launch, LaunchOptions
-from seekserve_backend.contract.bundle import BUNDLE_FILE, Bundle, BundleFile, KvCache, Limits
+from seekserve_backend.contract.bundle import BUNDLE_FILE, Bundle, BundleFile, KvCache, Limits, Parallel
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ROOT / "build" / "seekserve" / "data" / "tiny_deepseek_v3"
@@ -42,9 +42,7 @@ def synthetic_bundle(folder: Path, *, name: str = "synthetic", max_batch_size: i
         toolkit_version="0",
         engine_version="0",
         gpu=None,
-        tp=1,
-        pp=1,
-        ep=1,
+        parallel=Parallel(),
         weights_dtype="none",
         weights_bytes=0,
         limits=Limits(

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from seekserve_backend.contract.bundle import BUNDLE_FILE, Bundle, BundleFile, KvCache, Limits
+from seekserve_backend.contract.bundle import (
+    BUNDLE_FILE,
+    Bundle,
+    BundleFile,
+    KvCache,
+    Limits,
+    Parallel,
+    Retention,
+    TrtllmSpec,
+)
 from seekserve_backend.contract.fields import ContractError
 from seekserve_backend.contract.step_model import StepModel
 
@@ -19,9 +28,7 @@ BUNDLE = Bundle(
     toolkit_version="0.1.0",
     engine_version="5.24.0",
     gpu=None,
-    tp=1,
-    pp=1,
-    ep=1,
+    parallel=Parallel(),
     weights_dtype="fp8_block",
     weights_bytes=123,
     limits=Limits(max_seq_len_tokens=512, max_batch_size=16, max_num_tokens=256, prefill_chunk_tokens=64),
@@ -47,7 +54,7 @@ def test_a_bundle_survives_writing_and_reading(tmp_path: Path, bundle: Bundle) -
 
 
 def test_another_schema_is_refused_with_the_command_that_helps() -> None:
-    with pytest.raises(ContractError, match="schema_version 7 where this version reads 1; rebuild it with `seekserve"):
+    with pytest.raises(ContractError, match="schema_version 7 where this version reads 2; rebuild it with `seekserve"):
         Bundle.from_json(changed(lambda d: d.update(schema_version=7)), "b")
 
 
@@ -87,3 +94,34 @@ def test_several_faults_are_reported_together() -> None:
 def test_blocks_are_rounded_up(tokens: int, blocks: int) -> None:
     assert BUNDLE.kv.blocks_for(tokens) == blocks
     assert BUNDLE.kv.capacity_tokens == 8192
+
+
+TRTLLM = dataclasses.replace(
+    BUNDLE,
+    engine="trtllm-pytorch",
+    parallel=Parallel(tp=8, pp=2, ep=4, moe_tp=2, attention_dp=True, gpus_per_node=8),
+    files={"weights/a.safetensors": BundleFile(size_bytes=3, sha256="ab", is_header_hash=True)},
+    trtllm=TrtllmSpec(version="1.2.1", model_dir="weights", draft_tokens=1, retention=Retention(prompt_priority=60)),
+)
+
+
+def test_a_trtllm_bundle_survives_writing_and_reading() -> None:
+    assert Bundle.from_json(TRTLLM.to_json(), "b") == TRTLLM
+    assert (TRTLLM.parallel.world_size, TRTLLM.parallel.nodes) == (16, 2)
+
+
+def test_schema_1_is_read_as_what_it_means_today() -> None:
+    def age(data: dict[str, Any]) -> None:
+        data.update(schema_version=1, parallel={"tp": 2, "pp": 1, "ep": 1})
+        del data["trtllm"]
+
+    old = Bundle.from_json(changed(age), "b")
+    assert old == dataclasses.replace(BUNDLE, parallel=Parallel(tp=2, gpus_per_node=2))
+
+
+@pytest.mark.parametrize(
+    "bundle", [dataclasses.replace(TRTLLM, trtllm=None), dataclasses.replace(BUNDLE, trtllm=TRTLLM.trtllm)]
+)
+def test_the_trtllm_section_is_there_for_its_engines_only(bundle: Bundle) -> None:
+    with pytest.raises(ContractError, match="only for them"):
+        Bundle.from_json(bundle.to_json(), "b")

@@ -10,7 +10,7 @@ import pytest
 from seekserve.engine.files import FileCopy
 from seekserve.engine.writer import check_disk_space, write_bundle
 from seekserve.errors import CheckpointError, DoesNotFit
-from seekserve_backend.contract.bundle import Bundle, KvCache, Limits
+from seekserve_backend.contract.bundle import Bundle, KvCache, Limits, Parallel
 
 BUNDLE = Bundle(
     name="toy",
@@ -19,9 +19,7 @@ BUNDLE = Bundle(
     toolkit_version="0",
     engine_version="0",
     gpu=None,
-    tp=1,
-    pp=1,
-    ep=1,
+    parallel=Parallel(),
     weights_dtype="bf16",
     weights_bytes=2,
     step_model=None,

@@ -10,14 +10,14 @@ import pytest
 
 from seekserve.errors import BundleError
 from seekserve.plan.bundle import open_bundle, sha256_of
-from seekserve_backend.contract.bundle import Bundle, BundleFile, KvCache, Limits
+from seekserve_backend.contract.bundle import Bundle, BundleFile, KvCache, Limits, Parallel
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     bundle = Bundle(
         name="toy", family="deepseek_v3", engine="reference", toolkit_version="0", engine_version="0", gpu=None,
-        tp=1, pp=1, ep=1, weights_dtype="bf16", weights_bytes=2, step_model=None, sources={},
+        parallel=Parallel(), weights_dtype="bf16", weights_bytes=2, step_model=None, sources={},
         limits=Limits(max_seq_len_tokens=8, max_batch_size=1, max_num_tokens=8, prefill_chunk_tokens=8),
         kv=KvCache(dtype="bf16", block_tokens=8, capacity_blocks=1, bytes_per_token=2),
         files={"weights/w": BundleFile(size_bytes=2, sha256=hashlib.sha256(b"ab").hexdigest())},
@@ -53,7 +53,7 @@ def test_a_description_that_cannot_be_read_says_what(folder: Path, text: str) ->
 def test_another_schema_names_the_command_that_rebuilds(folder: Path) -> None:
     data = json.loads((folder / "bundle.json").read_text())
     (folder / "bundle.json").write_text(json.dumps({**data, "schema_version": 99}), encoding="utf-8")
-    assert "schema_version 99 where this version reads 1" in fault(folder)
+    assert "schema_version 99 where this version reads 2" in fault(folder)
     assert "seekserve build-engine" in fault(folder)
 
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from seekserve_backend.contract.bundle import BUNDLE_FILE, Bundle, BundleFile, KvCache, Limits
+from seekserve_backend.contract.bundle import BUNDLE_FILE, Bundle, BundleFile, KvCache, Limits, Parallel
 
 FILES = {
     "weights/config.json": "{}\n",
@@ -24,9 +24,7 @@ def toy_bundle(name: str = "chat", files: Mapping[str, str] = FILES) -> Bundle:
         toolkit_version="0.1.0",
         engine_version="5.24.0",
         gpu=None,
-        tp=1,
-        pp=1,
-        ep=1,
+        parallel=Parallel(),
         weights_dtype="fp8_block",
         weights_bytes=11,
         limits=Limits(max_seq_len_tokens=2048, max_batch_size=16, max_num_tokens=512, prefill_chunk_tokens=256),

@@ -16,7 +16,8 @@ from seekserve.plan.resolve import resolve
 from seekserve.settings import Settings
 from seekserve_backend.contract.bundle import ENGINE_KINDS
 
-from .reference import BuildOutcome, BuildWish, build_reference, check_runnable
+from .outcome import BuildOutcome, BuildWish
+from .reference import build_reference, check_runnable
 from .source import read_source
 from .writer import Progress
 

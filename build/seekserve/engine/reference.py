@@ -8,40 +8,23 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import seekserve
 from seekserve.errors import InputError
 from seekserve.plan.facts import PlanFacts
 from seekserve.plan.plan import Plan
-from seekserve_backend.contract.bundle import Bundle, BundleFile
+from seekserve_backend.contract.bundle import Bundle, BundleFile, Parallel
 
 from .existing import judge_existing
 from .files import FileCopy
+from .outcome import BuildOutcome, BuildWish
 from .writer import Progress, check_disk_space, write_bundle
 
-__all__ = ["ARCHITECTURES", "WEIGHT_DTYPES", "BuildOutcome", "BuildWish", "build_reference", "check_runnable"]
+__all__ = ["ARCHITECTURES", "WEIGHT_DTYPES", "build_reference", "check_runnable"]
 
 ARCHITECTURES = ("deepseek_v2", "deepseek_v3")
 """Those whose model classes transformers has and whose cache is one latent for each token."""
 WEIGHT_DTYPES = ("fp8_block", "bf16", "fp16", "fp32")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildWish:
-    target: Path
-    link_weights: bool
-    force: bool
-    dry_run: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildOutcome:
-    bundle: Bundle
-    status: str
-    """built, replaced, reused or dry-run."""
-    copies: tuple[FileCopy, ...]
 
 
 def check_runnable(facts: PlanFacts) -> None:
@@ -88,9 +71,7 @@ def _describe(plan: Plan) -> Bundle:
         toolkit_version=seekserve.__version__,
         engine_version=_engine_version(),
         gpu=plan.gpu,
-        tp=plan.tp,
-        pp=plan.pp,
-        ep=plan.ep,
+        parallel=Parallel(tp=plan.tp, pp=plan.pp, ep=plan.ep),
         weights_dtype=plan.weights_dtype,
         weights_bytes=plan.weights_bytes,
         limits=plan.limits,

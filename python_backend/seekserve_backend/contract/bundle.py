@@ -1,12 +1,14 @@
 """bundle.json: what was built, its limits, and where each value came from.
 
-The toolkit writes it, the backend and the renderer read it, nobody guesses beyond it. Schema versions differ by whole
-numbers; another version is refused with the command that rebuilds it.
+The toolkit writes it, the backend and the renderer read it, nobody guesses beyond it. Schema 1, which knew no GPU
+engines, is read as what it means today; any other version is refused with the command that rebuilds it.
 
     bundle/
       bundle.json
-      weights/      config.json, generation_config.json, *.safetensors, index      (engine kind `reference`)
-      tokenizer/    tokenizer.json, tokenizer_config.json
+      tokenizer/      tokenizer.json, tokenizer_config.json
+      weights/        config.json, generation_config.json, *.safetensors, index   (`reference`, `trtllm-pytorch`)
+      engine/         config.json, rank0.engine, ...                              (`trtllm-engine`)
+      llm_args.yaml   arguments of tensorrt_llm.LLM                               (`trtllm-*`)
 """
 
 from __future__ import annotations
@@ -19,10 +21,26 @@ from pathlib import Path, PurePosixPath
 from .fields import ContractError, Fields
 from .step_model import StepModel
 
-__all__ = ["BUNDLE_FILE", "BUNDLE_SCHEMA", "ENGINE_KINDS", "KV_DTYPES", "Bundle", "BundleFile", "KvCache", "Limits"]
+__all__ = [
+    "BUNDLE_FILE",
+    "BUNDLE_SCHEMA",
+    "ENGINE_KINDS",
+    "KV_DTYPES",
+    "TRTLLM_ARGS_FILE",
+    "TRTLLM_KINDS",
+    "Bundle",
+    "BundleFile",
+    "KvCache",
+    "Limits",
+    "Parallel",
+    "Retention",
+    "TrtllmSpec",
+]
 
 BUNDLE_FILE = "bundle.json"
-BUNDLE_SCHEMA = 1
+BUNDLE_SCHEMA = 2
+TRTLLM_ARGS_FILE = "llm_args.yaml"
+TRTLLM_KINDS = ("trtllm-engine", "trtllm-pytorch")
 ENGINE_KINDS = ("reference", "trtllm-engine", "trtllm-pytorch", "synthetic")
 KV_DTYPES = ("fp8_e4m3", "bf16", "fp32")
 
@@ -88,11 +106,118 @@ class KvCache:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Parallel:
+    """How one replica is laid over GPUs."""
+
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    """Groups of experts inside TP."""
+    moe_tp: int = 1
+    """Ranks that share one expert; moe_tp x ep = tp for a mixture of experts."""
+    attention_dp: bool = False
+    """Requests, not attention heads, are divided over the TP ranks; `Limits.max_batch_size` is then of one rank."""
+    gpus_per_node: int = 1
+
+    @property
+    def world_size(self) -> int:
+        """Ranks, and GPUs, of one replica."""
+        return self.tp * self.pp
+
+    @property
+    def nodes(self) -> int:
+        return -(-self.world_size // self.gpus_per_node)
+
+    def to_json(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def read(cls, fields: Fields) -> Parallel:
+        tp = fields.integer("tp", low=1)
+        pp = fields.integer("pp", low=1)
+        ep = fields.integer("ep", low=1)
+        out = cls(
+            tp=tp,
+            pp=pp,
+            ep=ep,
+            moe_tp=fields.integer("moe_tp", 1, low=1),
+            attention_dp=fields.boolean("attention_dp", False),
+            gpus_per_node=fields.integer("gpus_per_node", tp * pp, low=1),
+        )
+        fields.done()
+        return out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long the KV blocks of a prompt outlive its request (TensorRT-LLM's retention priorities, 0 to 100)."""
+
+    prompt_priority: int = 35
+    """Higher is evicted later; 35 is TensorRT-LLM's own default."""
+    prompt_duration_s: float | None = None
+    """After this time the priority returns to the default; None: never."""
+    prompt_tokens: int | None = None
+    """Only the first tokens of each prompt (a shared system prompt); None: the whole prompt."""
+    decode_priority: int = 35
+
+    def to_json(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def read(cls, fields: Fields) -> Retention:
+        out = cls(
+            prompt_priority=fields.integer("prompt_priority", 35, low=0, high=100),
+            prompt_duration_s=fields.opt_number("prompt_duration_s"),
+            prompt_tokens=fields.opt_integer("prompt_tokens"),
+            decode_priority=fields.integer("decode_priority", 35, low=0, high=100),
+        )
+        fields.done()
+        return out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrtllmSpec:
+    """What the backend needs besides llm_args.yaml to run TensorRT-LLM."""
+
+    version: str
+    """TensorRT-LLM that the arguments were checked for; another one at run time is refused."""
+    model_dir: str
+    """POSIX path relative to the bundle: `weights` (a Hugging Face folder) or `engine` (built by trtllm-build)."""
+    max_beam_width: int = 1
+    draft_tokens: int = 0
+    """Drafted by multi-token prediction in each step."""
+    retention: Retention | None = None
+    start_timeout_s: float = 3600.0
+    """Loading the weights may take this long; sized from their bytes."""
+
+    def to_json(self) -> dict[str, object]:
+        data = {name: getattr(self, name) for name in self.__slots__}
+        data["retention"] = None if self.retention is None else self.retention.to_json()
+        return data
+
+    @classmethod
+    def read(cls, fields: Fields) -> TrtllmSpec:
+        has_retention = fields.raw("retention") is not None
+        out = cls(
+            version=fields.string("version"),
+            model_dir=fields.string("model_dir", choices=("weights", "engine")),
+            max_beam_width=fields.integer("max_beam_width", 1, low=1),
+            draft_tokens=fields.integer("draft_tokens", 0, low=0),
+            retention=Retention.read(fields.child("retention")) if has_retention else None,
+            start_timeout_s=fields.number("start_timeout_s", 3600.0, low=1.0),
+        )
+        fields.done()
+        return out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BundleFile:
     """One file of the bundle as it was written."""
 
     size_bytes: int
     sha256: str
+    is_header_hash: bool = False
+    """The hash covers a safetensors file's header alone: linked weights of hundreds of GB are not read to the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +233,7 @@ class Bundle:
     engine_version: str
     """Version of what runs it: transformers for `reference`, TensorRT-LLM otherwise."""
     gpu: str | None
-    tp: int
-    pp: int
-    ep: int
+    parallel: Parallel
     weights_dtype: str
     """bf16, fp8_block, ... as found in the tensors."""
     weights_bytes: int
@@ -121,6 +244,8 @@ class Bundle:
     """Where each resolved value came from: flag, environment, file or default, by dotted name."""
     files: Mapping[str, BundleFile]
     """POSIX path relative to the bundle -> size and content hash."""
+    trtllm: TrtllmSpec | None = None
+    """For the engine kinds of TRTLLM_KINDS."""
 
     def to_json(self) -> str:
         data = {
@@ -131,15 +256,14 @@ class Bundle:
             "toolkit_version": self.toolkit_version,
             "engine_version": self.engine_version,
             "gpu": self.gpu,
-            "parallel": {"tp": self.tp, "pp": self.pp, "ep": self.ep},
+            "parallel": self.parallel.to_json(),
             "weights": {"dtype": self.weights_dtype, "bytes": self.weights_bytes},
             "limits": self.limits.to_json(),
             "kv_cache": self.kv.to_json(),
             "step_model": None if self.step_model is None else self.step_model.to_json(),
+            "trtllm": None if self.trtllm is None else self.trtllm.to_json(),
             "sources": dict(self.sources),
-            "files": {
-                path: {"bytes": file.size_bytes, "sha256": file.sha256} for path, file in sorted(self.files.items())
-            },
+            "files": {path: _file_json(file) for path, file in sorted(self.files.items())},
         }
         return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
@@ -152,10 +276,10 @@ class Bundle:
             raise ContractError(where, [f"not JSON (line {error.lineno}, column {error.colno}: {error.msg})"]) from None
         fields = Fields(data, where)
         schema = fields.integer("schema_version")
-        if schema != BUNDLE_SCHEMA:
+        if schema not in (1, BUNDLE_SCHEMA):
             remedy = "rebuild it with `seekserve build-engine CHECKPOINT --out NEW_BUNDLE`"
             raise ContractError(where, [f"schema_version {schema} where this version reads {BUNDLE_SCHEMA}; {remedy}"])
-        parallel, weights = fields.child("parallel"), fields.child("weights")
+        weights = fields.child("weights")
         sources = fields.mapping("sources")
         out = cls(
             name=fields.string("name"),
@@ -164,9 +288,7 @@ class Bundle:
             toolkit_version=fields.string("toolkit_version"),
             engine_version=fields.string("engine_version"),
             gpu=fields.opt_string("gpu"),
-            tp=parallel.integer("tp", low=1),
-            pp=parallel.integer("pp", low=1),
-            ep=parallel.integer("ep", low=1),
+            parallel=Parallel.read(fields.child("parallel")),
             weights_dtype=weights.string("dtype"),
             weights_bytes=weights.integer("bytes", low=0),
             limits=Limits.read(fields.child("limits")),
@@ -174,8 +296,10 @@ class Bundle:
             step_model=StepModel.read(fields.child("step_model")) if fields.raw("step_model") is not None else None,
             sources={str(k): str(v) for k, v in sources.items()},
             files=_read_files(fields),
+            trtllm=TrtllmSpec.read(fields.child("trtllm")) if fields.raw("trtllm") is not None else None,
         )
-        parallel.done()
+        if (out.trtllm is not None) != (out.engine in TRTLLM_KINDS):
+            fields.problem(f"trtllm: must be there for the engines {' and '.join(TRTLLM_KINDS)}, and only for them")
         weights.done()
         fields.done()
         return out
@@ -187,6 +311,11 @@ class Bundle:
         return cls.from_json(path.read_text(encoding="utf-8"), str(path))
 
 
+def _file_json(file: BundleFile) -> dict[str, object]:
+    data: dict[str, object] = {"bytes": file.size_bytes, "sha256": file.sha256}
+    return {**data, "header_only": True} if file.is_header_hash else data
+
+
 def _read_files(fields: Fields) -> dict[str, BundleFile]:
     files = fields.child("files")
     out: dict[str, BundleFile] = {}
@@ -195,7 +324,11 @@ def _read_files(fields: Fields) -> dict[str, BundleFile]:
         if pure.is_absolute() or ".." in pure.parts or not pure.parts:
             fields.problem(f"files: {path!r} points outside the bundle")
         entry = files.child(str(path))
-        out[str(path)] = BundleFile(size_bytes=entry.integer("bytes", low=0), sha256=entry.string("sha256"))
+        out[str(path)] = BundleFile(
+            size_bytes=entry.integer("bytes", low=0),
+            sha256=entry.string("sha256"),
+            is_header_hash=entry.boolean("header_only", False),
+        )
         entry.done()
     files.done()
     return out

@@ -20,9 +20,13 @@ __all__ = [
     "EngineRequest",
     "EngineStats",
     "EngineStepReport",
+    "RUNTIME_CONTROLS",
     "Sampling",
     "TokenEvent",
 ]
+
+
+RUNTIME_CONTROLS = ("beam_width", "speculation")
 
 
 class EngineError(RuntimeError):
@@ -63,6 +67,10 @@ class EngineRequest:
     sampling: Sampling = field(default_factory=Sampling)
     stop_ids: tuple[int, ...] = ()
     """Replaces the checkpoint's own EOS ids when not empty."""
+    wants_logprobs: bool = False
+    """Fill TokenEvent.logprobs; asked only of engines that say `has_logprobs`."""
+    beam_width: int = 1
+    """Above 1, up to EngineInfo.max_beam_width: the best of that many beams, all tokens with the last step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +84,10 @@ class EngineInfo:
     kv_total_blocks: int
     vocab_size: int
     eos_ids: tuple[int, ...]
+    has_logprobs: bool = False
+    max_beam_width: int = 1
+    runtime_controls: frozenset[str] = frozenset()
+    """What can be lowered from request to request while it runs: of RUNTIME_CONTROLS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +105,10 @@ class EngineStats:
     """Tokens produced since the start."""
     prompt_tokens_in: int
     """Prompt tokens processed since the start."""
+    kv_reused_blocks: int | None = None
+    """Blocks that requests found in the cache since the start; None where the engine does not say."""
+    queued: int | None = None
+    """Requests that the engine holds but has not scheduled; None where it does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +116,8 @@ class TokenEvent:
     id: str
     token_ids: tuple[int, ...]
     """One for plain decoding, several with speculation. Never empty, never a stop id."""
+    logprobs: tuple[float, ...] = ()
+    """Natural logarithm of each token's probability; as many as tokens, or none when not asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

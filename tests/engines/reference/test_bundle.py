@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 import torch
 from tiny_checkpoints import QUANTIZED, fp8_tensors, write
 
-from seekserve_backend.contract.bundle import Bundle, KvCache, Limits
+from seekserve_backend.contract.bundle import Bundle, KvCache, Limits, Parallel
 from seekserve_backend.engines.port import EngineError, EngineRequest
 from seekserve_backend.engines.reference.engine import ReferenceEngine
 
@@ -28,9 +28,7 @@ def bundle(**changes: Any) -> Bundle:
         "toolkit_version": "0",
         "engine_version": "5",
         "gpu": None,
-        "tp": 1,
-        "pp": 1,
-        "ep": 1,
+        "parallel": Parallel(),
         "weights_dtype": "fp8_block",
         "weights_bytes": 1,
         "limits": Limits(max_seq_len_tokens=64, max_batch_size=4, max_num_tokens=64, prefill_chunk_tokens=16),
