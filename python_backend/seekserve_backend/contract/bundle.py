@@ -197,7 +197,7 @@ class TrtllmSpec:
 
     @classmethod
     def read(cls, fields: Fields) -> TrtllmSpec:
-        has_retention = fields.raw("retention") is not None
+        has_retention = fields.has("retention")
         out = cls(
             version=fields.string("version"),
             model_dir=fields.string("model_dir", choices=("weights", "engine")),
@@ -296,7 +296,7 @@ class Bundle:
             step_model=StepModel.read(fields.child("step_model")) if fields.raw("step_model") is not None else None,
             sources={str(k): str(v) for k, v in sources.items()},
             files=_read_files(fields),
-            trtllm=TrtllmSpec.read(fields.child("trtllm")) if fields.raw("trtllm") is not None else None,
+            trtllm=TrtllmSpec.read(fields.child("trtllm")) if fields.has("trtllm") else None,
         )
         if (out.trtllm is not None) != (out.engine in TRTLLM_KINDS):
             fields.problem(f"trtllm: must be there for the engines {' and '.join(TRTLLM_KINDS)}, and only for them")
