@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "build-engine": ("build_engine", "Build an engine bundle from a checkpoint."),
     "evaluate": ("evaluate", "Measure how often a build answers right, alone or against another."),
     "render": ("render", "Render the Triton model repository of a bundle."),
+    "check": ("check", "Check a Triton model repository, whoever made it."),
     "install-backend": ("install_backend", "Install the seekserve backend into a Triton backend directory."),
     "launch": ("launch", "Start tritonserver on a rendered repository and watch over it."),
     "status": ("status", "Show models, readiness, URLs, queue and KV numbers of a launched server."),

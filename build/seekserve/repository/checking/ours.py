@@ -1,0 +1,100 @@
+"""Our own models: the contract's tensors, the bundle behind them, the policy, the GPUs of their instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from seekserve.errors import BundleError
+from seekserve.plan.bundle import open_bundle
+from seekserve_backend.contract.bundle import Bundle
+from seekserve_backend.contract.fields import ContractError
+from seekserve_backend.contract.policy import Policy
+
+from ..check import config_problems
+from ..render import BACKEND_NAME
+from .finding import RepositoryFinding, error, warning
+from .model import ModelFolder
+
+__all__ = ["is_ours", "our_findings"]
+
+_RENDER = "render the repository again with `seekserve render`"
+
+
+def is_ours(model: ModelFolder) -> bool:
+    return bool(model.config.backend == BACKEND_NAME)
+
+
+def our_findings(model: ModelFolder, *, version: str | None, hashes: bool) -> Iterator[RepositoryFinding]:
+    for problem in config_problems(model.text, model_name=model.name, parameters=model.parameters):
+        # Named with their line by the rules for every model.
+        if "placeholder" not in problem and "in the folder" not in problem:
+            yield error("contract", model.config_file, None, problem, _RENDER)
+    yield from _policy(model)
+    place = model.parameters.get("bundle_dir", "")
+    line = model.parameter_line("bundle_dir")
+    if not place:
+        yield error("bundle", model.config_file, line, "has no parameter bundle_dir", _RENDER)
+        return
+    if not Path(place).is_absolute():
+        message = f"bundle_dir {place} is relative, and the server's working directory decides where that is"
+        yield error("bundle", model.config_file, line, message, _RENDER)
+        return
+    try:
+        bundle = open_bundle(Path(place), hashes=hashes)
+    except BundleError as reason:
+        yield error("bundle", model.config_file, line, reason.message, reason.hint or "")
+        return
+    if Path(place).resolve().parent == model.path.parent.resolve():
+        message = f"bundle_dir {place} stands in the repository, where Triton takes it for a model"
+        yield error("bundle-inside", model.config_file, line, message, "move it elsewhere, then render again")
+    yield from _gpus(model, bundle)
+    if version is not None and bundle.trtllm is not None and bundle.trtllm.version != version:
+        message = f"the bundle was checked for TensorRT-LLM {bundle.trtllm.version}, not {version}"
+        yield error("version", model.config_file, line, message, "build it again with --trtllm-version")
+
+
+def _policy(model: ModelFolder) -> Iterator[RepositoryFinding]:
+    name = model.parameters.get("policy_file", "")
+    line = model.parameter_line("policy_file")
+    if not name:
+        yield error("policy", model.config_file, line, "has no parameter policy_file", _RENDER)
+        return
+    try:
+        Policy.load(model.path / name)
+    except OSError:
+        yield error("policy", model.config_file, line, f"policy_file {name} is not there", _RENDER)
+    except ContractError as reason:
+        for problem in reason.problems:
+            yield error("policy", f"{model.name}/{name}", None, problem)
+
+
+def _gpus(model: ModelFolder, bundle: Bundle) -> Iterator[RepositoryFinding]:
+    """`0,1;2,3`: one group for each instance, each as large as the replica, no GPU in two."""
+    text = model.parameters.get("gpu_device_ids", "")
+    count = sum(group.count or 1 for group in model.config.instance_group) or 1
+    line = model.parameter_line("gpu_device_ids")
+    if not text:
+        if count > 1 and bundle.trtllm is not None:
+            message = f"{count} instances and no gpu_device_ids: all of them would load onto the same GPUs"
+            yield error("gpus", model.config_file, model.line("count"), message, _RENDER)
+        return
+    try:
+        groups = [[int(number) for number in part.split(",")] for part in text.split(";")]
+    except ValueError:
+        yield error("gpus", model.config_file, line, f"gpu_device_ids {text!r} is not of the form 0,1;2,3")
+        return
+    world = bundle.parallel.world_size
+    if len(groups) != count:
+        yield error("gpus", model.config_file, line, f"gpu_device_ids has {len(groups)} groups for {count} instances")
+    for group in groups:
+        if len(group) != world:
+            message = f"gpu_device_ids {','.join(map(str, group))}: {len(group)} GPUs for a replica of {world} ranks"
+            yield error("gpus", model.config_file, line, message)
+    flat = [number for group in groups for number in group]
+    twice = sorted({number for number in flat if flat.count(number) > 1})
+    if twice:
+        yield error("gpus", model.config_file, line, f"gpu_device_ids names GPU {twice[0]} twice")
+    if bundle.parallel.nodes > 1:
+        message = f"the bundle spans {bundle.parallel.nodes} nodes, where gpu_device_ids chooses on one only"
+        yield warning("gpus", model.config_file, line, message)
