@@ -73,3 +73,13 @@ def test_what_is_wrong_is_said_on_stderr(here: Path, capsys: Streams, args: tupl
     assert run(*args) == 2
     assert text in capsys.readouterr().err
     assert list(here.iterdir()) == []
+
+
+def test_a_containers_stub_is_checked_against_the_packages(here: Path, capsys: Streams) -> None:
+    (here / "be" / "python").mkdir(parents=True)
+    (here / "be" / "python" / "triton_python_backend_stub").write_bytes(b"\0libpython3.99.so.1.0\0")
+    assert run("be", "--site-packages", str(here)) == 3
+    assert "runs Python 3.99" in capsys.readouterr().err
+    assert run("be", "--site-packages", "none") == 0
+    assert "Python 3.99" in capsys.readouterr().out
+    assert run("be", "--site-packages", "none", "--check") == 0

@@ -62,6 +62,15 @@ def test_an_edited_policy_survives_until_forced(here: Path, capsys: Streams) -> 
         (("bundle", "--out", "repo", "--policy", "none.yaml"), 2, "--policy: no such file"),
         (("bundle", "--out", "."), 2, "would take it for a model"),
         (("bundle", "--out", "bundle/repo"), 2, "lies inside the bundle"),
+        (("bundle", "--out", "repo", "--topology", "stock-engine"), 3, "runs trtllm-engine bundles"),
+        (("bundle", "--out", "repo", "--topology", "llmapi"), 3, "was built for reference"),
+        (("bundle", "--out", "repo", "--topology", "ensemble"), 2, "is not one of"),
+        (("bundle", "--out", "repo", "--gpus", "0,1"), 3, "runs without a GPU"),
+        (("bundle", "--out", "repo", "--gpus", "0;1"), 2, "give --gpus once for each instance"),
+        (("bundle", "--out", "repo", "--instances", "0"), 2, "--instances"),
+        (("bundle", "--out", "repo", "--stock-name", "x"), 2, "has no effect with --topology integrated"),
+        (("bundle", "--out", "repo", "--dockerfile"), 2, "--base-image IMAGE"),
+        (("bundle", "--out", "repo", "--dockerfile", "--base-image", "a b"), 2, "is no name of an image"),
     ],
 )
 def test_what_is_wrong_is_said_on_stderr_and_nothing_is_written(
@@ -71,3 +80,26 @@ def test_what_is_wrong_is_said_on_stderr_and_nothing_is_written(
     out, err = capsys.readouterr()
     assert (out, text in err) == ("", True)
     assert [path.name for path in here.iterdir()] == ["bundle"]
+
+
+def test_streaming_can_be_switched_off(here: Path) -> None:
+    assert run("render", "bundle", "--out", "repo", "--no-streaming") == 0
+    assert "decoupled: false" in (here / "repo/tiny/config.pbtxt").read_text(encoding="utf-8")
+
+
+def test_instances_are_rendered_and_reported(here: Path, capsys: Streams) -> None:
+    assert run("render", "bundle", "--out", "repo", "--instances", "2") == 0
+    assert "instances  2" in capsys.readouterr().out
+    assert "count: 2" in (here / "repo/tiny/config.pbtxt").read_text(encoding="utf-8")
+
+
+def test_a_dockerfile_goes_beside_the_repository_or_where_it_is_asked(here: Path, capsys: Streams) -> None:
+    image = ("--base-image", "registry.local:5000/triton:mine")
+    assert run("render", "bundle", "--out", "repo", "--dockerfile", *image) == 0
+    assert "FROM registry.local:5000/triton:mine" in (here / "repo.docker/Dockerfile").read_text(encoding="utf-8")
+    out = capsys.readouterr().out
+    assert "next: python3 -m pip wheel" in out
+    assert f"then: docker build --file {here / 'repo.docker/Dockerfile'}" in out
+    assert "then: docker run --rm" in out
+    assert run("render", "bundle", "--out", "repo", "--dockerfile", "D", *image) == 0
+    assert (here / "D").is_file()

@@ -9,16 +9,16 @@ import pytest
 from toy_bundle import toy_bundle
 
 from seekserve.errors import RenderError
-from seekserve.repository.check import check_files, config_problems, parse_config, repository_problems
-from seekserve.repository.render import RenderOptions, model_parameters, render
-from seekserve_backend.contract.policy import Policy
+from seekserve.repository.check import check_files, config_problems, differences, parse_config, repository_problems
+from seekserve.repository.render import RenderOptions, render
 
-OPTIONS = RenderOptions(model_name="chat", bundle_dir=Path("/srv/bundle"), policy=Policy())
-TEXT = render(toy_bundle(), OPTIONS)["chat/config.pbtxt"]
+RENDERED = render(toy_bundle(), RenderOptions(model_name="chat", bundle_dir=Path("/srv/bundle")))
+[MODEL] = RENDERED.models
+TEXT = RENDERED.files["chat/config.pbtxt"]
 
 
 def problems(text: str) -> list[str]:
-    return config_problems(text, model_name="chat", parameters=model_parameters(OPTIONS))
+    return differences(text, MODEL)
 
 
 def test_what_is_rendered_breaks_no_rule() -> None:
@@ -30,17 +30,21 @@ def test_what_is_rendered_breaks_no_rule() -> None:
     [
         ('name: "chat"', 'name: "chatty"', "name is 'chatty' in the folder 'chat'"),
         ('backend: "seekserve"', 'backend: "python"', "backend is 'python'"),
-        ("decoupled: true", "decoupled: false", "decoupled is false"),
+        ("decoupled: true", "decoupled: false", "decoupled is false where true was meant; streaming needs true"),
         ("max_batch_size: 8", "max_batch_size: 0", "max_batch_size is 0"),
         ("max_batch_size: 8", "max_batch_size: 8 dynamic_batching {}", "dynamic_batching is set"),
         ("max_batch_size: 8", "max_batch_size: 8 sequence_batching {}", "sequence_batching is set"),
         ("kind: KIND_CPU", "kind: KIND_GPU", "instance_group is [('KIND_GPU', 1)]"),
-        ("count: 1", "count: 2", "instance_group is [('KIND_CPU', 2)]"),
-        ('name: "max_tokens"', 'name: "maxtokens"', "max_tokens is absent where the contract says TYPE_INT32 [1]"),
-        ('name: "max_tokens"', 'name: "maxtokens"', "maxtokens is TYPE_INT32 [1] where the contract says absent"),
+        ("count: 1", "count: 2", "instance_group is [('KIND_CPU', 2)] where [('KIND_CPU', 1)]"),
+        ('name: "max_tokens"', 'name: "maxtokens"', "max_tokens is absent where TYPE_INT32 [1], optional was meant"),
+        ('name: "max_tokens"', 'name: "maxtokens"', "maxtokens is TYPE_INT32 [1], optional where absent was meant"),
         ("data_type: TYPE_BOOL", "data_type: TYPE_INT8", "input stream is TYPE_INT8 [1]"),
         ("TYPE_FP32\n  dims: 1\n}", "TYPE_FP32\n  dims: 2\n}", "queue_ms is TYPE_FP32 [2]"),
-        ("dims: 1\n  optional: true", "dims: 1\n  optional: false", "input text_input is not optional"),
+        (
+            "dims: 1\n  optional: true",
+            "dims: 1\n  optional: false",
+            "text_input is TYPE_STRING [1] where TYPE_STRING [1], optional was meant",
+        ),
         ('"/srv/bundle"', '"${bundle}"', "the placeholder ${ is left in it"),
         ('"/srv/bundle"', '"${bundle}"', "parameter bundle_dir is '${bundle}' where '/srv/bundle' was meant"),
         ('key: "policy_file"', 'key: "policy"', "parameter policy_file is None where 'policy.json' was meant"),
@@ -68,7 +72,18 @@ def test_what_triton_cannot_parse_is_one_problem_with_its_place(text: str) -> No
 def test_all_broken_rules_are_reported_together() -> None:
     text = TEXT.replace("decoupled: true", "decoupled: false").replace("max_batch_size: 8", "max_batch_size: 0")
     with pytest.raises(RenderError, match="2 problems"):
-        check_files({"chat/config.pbtxt": text}, model_name="chat", parameters=model_parameters(OPTIONS))
+        check_files({"chat/config.pbtxt": text}, [MODEL])
+
+
+def test_a_model_of_ours_is_judged_by_its_own_parameters() -> None:
+    parameters = dict(MODEL.parameters)
+    assert config_problems(TEXT, model_name="chat", parameters=parameters) == []
+    several = TEXT.replace("count: 1", "count: 3")
+    assert config_problems(several, model_name="chat", parameters=parameters) == []
+    edited = TEXT.replace("decoupled: true", "decoupled: false")
+    [problem] = config_problems(edited, model_name="chat", parameters=parameters)
+    assert "streaming needs true" in problem
+    assert config_problems("nonsense", model_name="chat", parameters=parameters)
 
 
 def test_the_schema_accepts_what_triton_itself_documents() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from typing import Any
 
@@ -67,6 +68,13 @@ def test_numbers_and_booleans_have_one_spelling(name: str, value: object, text: 
     assert FILTERS[name](value) == text
 
 
+@given(st.lists(st.text(alphabet=st.characters(exclude_characters="\0\n", exclude_categories=("Cs",))), min_size=1))
+def test_words_in_json_form_are_the_same_words_on_one_line(words: list[str]) -> None:
+    text = FILTERS["json_words"](words)
+    assert json.loads(text) == words
+    assert "\n" not in text
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -84,6 +92,14 @@ def test_numbers_and_booleans_have_one_spelling(name: str, value: object, text: 
         ("pbtxt_comment", "a\nname: 'x'"),
         ("sh_arg", "a\0b"),
         ("sh_arg", 3),
+        ("hash_comment", "syntax=docker/dockerfile:1"),
+        ("hash_comment", "a\nRUN x"),
+        ("docker_image", "$IMAGE"),
+        ("docker_image", "a b"),
+        ("json_words", "a"),
+        ("json_words", []),
+        ("json_words", ["a\nb"]),
+        ("json_words", [1]),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_an_error(name: str, value: Any) -> None:

@@ -1,7 +1,7 @@
-"""Reads a rendered model back: Triton's own protobuf schema first, then the meaning that the schema cannot see.
+"""Reads a rendered model back through Triton's own protobuf schema and holds it against what was meant, field by field.
 
-Triton would accept several of these and misbehave later (a decoupled flag that is off, a queue that never sheds), so
-each rule stands on its own and all broken ones are reported together.
+Triton would accept several differences and misbehave later (a decoupled flag that is off, a queue that never sheds), so
+each of them is a sentence of its own and all are reported together.
 """
 
 from __future__ import annotations
@@ -12,38 +12,52 @@ from typing import Any
 
 from seekserve.errors import RenderError
 from seekserve.output import problems_text
-from seekserve_backend.contract.tensors import INPUTS, OUTPUTS, TensorSpec
 
-from .render import BACKEND_NAME, CONFIG_FILE
+from .model_config import CONFIG_FILE, ModelConfig, TensorConfig
+from .our_model import our_model
 
-__all__ = ["check_files", "config_problems", "parse_config", "repository_problems"]
+__all__ = ["check_files", "config_problems", "differences", "parse_config", "repository_problems", "tensors_of"]
 
 
-def check_files(files: Mapping[str, str], *, model_name: str, parameters: Mapping[str, str]) -> None:
-    """Raises RenderError unless the rendered config means exactly what was meant."""
-    where = f"{model_name}/{CONFIG_FILE}"
-    problems = config_problems(files[where], model_name=model_name, parameters=parameters)
-    if problems:
-        raise RenderError(
-            problems_text(f"rendered {where}", problems), hint="the template is at fault: please report it"
-        )
+def check_files(files: Mapping[str, str], models: Sequence[ModelConfig]) -> None:
+    """Raises RenderError unless each rendered config means exactly what was meant."""
+    for model in models:
+        where = f"{model.name}/{CONFIG_FILE}"
+        problems = differences(files[where], model)
+        if problems:
+            raise RenderError(
+                problems_text(f"rendered {where}", problems), hint="the template is at fault: please report it"
+            )
 
 
 def config_problems(text: str, *, model_name: str, parameters: Mapping[str, str]) -> list[str]:
-    """One sentence for each rule that the text breaks; a text that does not parse breaks one."""
+    """As `differences`, for a model of ours of which only name and parameters are known; both streaming and not, with
+    any number of instances."""
+    try:
+        config = parse_config(text)
+    except ValueError as error:
+        return [str(error)]
+    model = our_model(
+        model_name,
+        parameters,
+        instances=sum(group.count for group in config.instance_group),
+    )
+    return differences(text, model)
+
+
+def differences(text: str, model: ModelConfig) -> list[str]:
+    """One sentence for each; a text that does not parse is one problem."""
     try:
         config = parse_config(text)
     except ValueError as error:
         return [str(error)]
     problems = [f"the placeholder {mark} is left in it" for mark in ("${", "{{", "{%") if mark in text]
     for rule in _RULES:
-        problems += rule(config)
-    if config.name != model_name:
-        problems.append(f"name is {config.name!r} in the folder {model_name!r}; Triton wants them equal")
+        problems += rule(config, model)
     found = {key: value.string_value for key, value in config.parameters.items()}
-    for key in sorted({*found, *parameters}):
-        if found.get(key) != parameters.get(key):
-            problems.append(f"parameter {key} is {found.get(key)!r} where {parameters.get(key)!r} was meant")
+    for key in sorted({*found, *model.parameters}):
+        if found.get(key) != model.parameters.get(key):
+            problems.append(f"parameter {key} is {found.get(key)!r} where {model.parameters.get(key)!r} was meant")
     return problems
 
 
@@ -71,54 +85,89 @@ def repository_problems(repository: Path) -> list[str]:
     return problems
 
 
-def _backend(config: Any) -> Iterable[str]:
-    if config.backend != BACKEND_NAME:
-        yield f"backend is {config.backend!r}, not {BACKEND_NAME!r}"
-
-
-def _decoupled(config: Any) -> Iterable[str]:
-    if not config.model_transaction_policy.decoupled:
-        yield "model_transaction_policy.decoupled is false; streaming needs true"
-
-
-def _batching(config: Any) -> Iterable[str]:
-    if config.max_batch_size < 1:
-        yield f"max_batch_size is {config.max_batch_size}; below 1, Triton refuses the [1, 1] tensors of stock clients"
-    scheduler = config.WhichOneof("scheduling_choice")
-    if scheduler:
-        yield f"{scheduler} is set; the backend schedules, and Triton's queue in front of it would hide the load"
-
-
-def _instances(config: Any) -> Iterable[str]:
-    groups = [(group.Kind.Name(group.kind), group.count) for group in config.instance_group]
-    if groups != [("KIND_CPU", 1)]:
-        yield f"instance_group is {groups}; one KIND_CPU instance owns the engine"
-
-
-def _inputs(config: Any) -> Iterable[str]:
-    yield from _tensors("input", config.input, INPUTS)
-    yield from (f"input {tensor.name} is not optional" for tensor in config.input if not tensor.optional)
-
-
-def _outputs(config: Any) -> Iterable[str]:
-    yield from _tensors("output", config.output, OUTPUTS)
-
-
-def _tensors(kind: str, found: Sequence[Any], specs: Sequence[TensorSpec]) -> Iterable[str]:
+def tensors_of(tensors: Sequence[Any]) -> tuple[TensorConfig, ...]:
+    """Inputs or outputs of a parsed configuration."""
     from tritonclient.grpc import model_config_pb2
 
-    wanted = {spec.name: (f"TYPE_{spec.data_type}", list(spec.dims)) for spec in specs}
-    given = {tensor.name: (model_config_pb2.DataType.Name(tensor.data_type), list(tensor.dims)) for tensor in found}
+    return tuple(
+        TensorConfig(
+            name=tensor.name,
+            data_type=model_config_pb2.DataType.Name(tensor.data_type),
+            dims=tuple(tensor.dims),
+            is_optional=getattr(tensor, "optional", False),
+            is_ragged=getattr(tensor, "allow_ragged_batch", False),
+            is_reshaped=tensor.HasField("reshape"),
+        )
+        for tensor in tensors
+    )
+
+
+def _name(config: Any, model: ModelConfig) -> Iterable[str]:
+    if config.name != model.name:
+        yield f"name is {config.name!r} in the folder {model.name!r}; Triton wants them equal"
+
+
+def _backend(config: Any, model: ModelConfig) -> Iterable[str]:
+    if config.backend != model.backend:
+        yield f"backend is {config.backend!r}, not {model.backend!r}"
+
+
+def _decoupled(config: Any, model: ModelConfig) -> Iterable[str]:
+    found = config.model_transaction_policy.decoupled
+    if found != model.is_decoupled:
+        why = "streaming needs true" if model.is_decoupled else "it was rendered with --no-streaming"
+        yield f"model_transaction_policy.decoupled is {_word(found)} where {_word(model.is_decoupled)} was meant; {why}"
+
+
+def _batching(config: Any, model: ModelConfig) -> Iterable[str]:
+    if config.max_batch_size != model.max_batch_size:
+        yield f"max_batch_size is {config.max_batch_size} where {model.max_batch_size} was meant"
+    wanted = "dynamic_batching" if model.has_dynamic_batching else None
+    scheduler = config.WhichOneof("scheduling_choice")
+    if scheduler != wanted:
+        yield f"{scheduler} is set where {wanted or 'no scheduler of Triton'} was meant"
+
+
+def _instances(config: Any, model: ModelConfig) -> Iterable[str]:
+    groups = [(group.Kind.Name(group.kind), group.count) for group in config.instance_group]
+    if groups != [(model.instance_kind, model.instances)]:
+        yield f"instance_group is {groups} where {[(model.instance_kind, model.instances)]} was meant"
+
+
+def _inputs(config: Any, model: ModelConfig) -> Iterable[str]:
+    yield from _tensors("input", tensors_of(config.input), model.inputs)
+
+
+def _outputs(config: Any, model: ModelConfig) -> Iterable[str]:
+    yield from _tensors("output", tensors_of(config.output), model.outputs)
+
+
+def _tensors(kind: str, found: Sequence[TensorConfig], meant: Sequence[TensorConfig]) -> Iterable[str]:
+    given, wanted = {each.name: each for each in found}, {each.name: each for each in meant}
     if len(given) != len(found):
         yield f"an {kind} stands in it twice"
     for name in [*wanted, *(name for name in given if name not in wanted)]:
-        is_given, is_wanted = given.get(name), wanted.get(name)
-        if is_given != is_wanted:
-            yield f"{kind} {name} is {_tensor_text(is_given)} where the contract says {_tensor_text(is_wanted)}"
+        if given.get(name) != wanted.get(name):
+            yield f"{kind} {name} is {_tensor_text(given.get(name))} where {_tensor_text(wanted.get(name))} was meant"
 
 
-def _tensor_text(tensor: tuple[str, list[int]] | None) -> str:
-    return "absent" if tensor is None else f"{tensor[0]} {tensor[1]}"
+def _tensor_text(tensor: TensorConfig | None) -> str:
+    if tensor is None:
+        return "absent"
+    flags = {"optional": tensor.is_optional, "ragged": tensor.is_ragged, "a scalar": tensor.is_reshaped}
+    return ", ".join([f"{tensor.data_type} {list(tensor.dims)}", *(word for word, is_set in flags.items() if is_set)])
 
 
-_RULES: tuple[Callable[[Any], Iterable[str]], ...] = (_backend, _decoupled, _batching, _instances, _inputs, _outputs)
+def _word(value: bool) -> str:
+    return "true" if value else "false"
+
+
+_RULES: tuple[Callable[[Any, ModelConfig], Iterable[str]], ...] = (
+    _name,
+    _backend,
+    _decoupled,
+    _batching,
+    _instances,
+    _inputs,
+    _outputs,
+)

@@ -6,8 +6,10 @@ Before rendering, every missing variable is listed at once; a printed expression
 
 from __future__ import annotations
 
+import functools
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +19,9 @@ from seekserve.output import problems_text
 from .pbtxt import FILTERS
 
 if TYPE_CHECKING:
-    from jinja2 import Environment, nodes
+    from jinja2 import Environment, Template
 
-__all__ = ["render_template", "render_text", "template_folder", "template_problems"]
+__all__ = ["render_template", "render_text", "template_folder"]
 
 
 def template_folder() -> Path:
@@ -47,15 +49,12 @@ def render_text(source: str, values: Mapping[str, object], *, name: str) -> str:
     """Renders `source`; `name` stands in the errors."""
     import jinja2
 
-    environment = _environment()
     try:
-        tree = environment.parse(source, filename=name)
-        problems = template_problems(tree, values)
+        prepared = _prepare(source, name)
+        problems = prepared.problems(values)
         if problems:
             raise RenderError(problems_text(f"template {name}", problems))
-        code = environment.compile(tree, name=name, filename=name)
-        template = jinja2.Template.from_code(environment, code, environment.make_globals(None))
-        return template.render(values)
+        return prepared.template.render(values)
     except jinja2.TemplateSyntaxError as error:
         raise RenderError(f"template {name}, line {error.lineno}: {error.message}") from error
     except jinja2.TemplateError as error:
@@ -67,20 +66,46 @@ def render_text(source: str, values: Mapping[str, object], *, name: str) -> str:
         raise RenderError(f"template {name}, line {line}: {error.message}", hint=error.hint) from error
 
 
-def template_problems(tree: nodes.Template, values: Mapping[str, object]) -> list[str]:
-    """Every missing variable with the lines that use it, and every expression printed without an escaping filter."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    template: Template
+    variables: Mapping[str, tuple[int, ...]]
+    """Every one that must be given -> the lines that use it."""
+    unescaped: tuple[int, ...]
+    """Lines that print an expression without an escaping filter."""
+
+    def problems(self, values: Mapping[str, object]) -> list[str]:
+        missing = sorted(set(self.variables) - set(values))
+        return [
+            *(f"variable {name!r} has no value ({_lines_text(self.variables[name])})" for name in missing),
+            *(f"line {line} prints a value without one of the filters {', '.join(FILTERS)}" for line in self.unescaped),
+        ]
+
+
+@functools.lru_cache(maxsize=8)
+def _prepare(source: str, name: str) -> _Prepared:
+    """Read and compiled once; a repository renders several models from one template."""
+    import jinja2
     from jinja2 import meta, nodes
 
-    problems = []
-    for variable in sorted(meta.find_undeclared_variables(tree) - set(values)):
-        lines = sorted({use.lineno for use in tree.find_all(nodes.Name) if use.name == variable})
-        problems.append(f"variable {variable!r} has no value ({_lines_text(lines)})")
-    for output in tree.find_all(nodes.Output):
-        for node in output.nodes:
-            escaped = isinstance(node, nodes.Filter) and node.name in FILTERS
-            if not isinstance(node, nodes.TemplateData) and not escaped:
-                problems.append(f"line {node.lineno} prints a value without one of the filters {', '.join(FILTERS)}")
-    return problems
+    environment = _environment()
+    tree = environment.parse(source, filename=name)
+    uses: dict[str, set[int]] = {variable: set() for variable in meta.find_undeclared_variables(tree)}
+    for use in tree.find_all(nodes.Name):
+        if use.name in uses:
+            uses[use.name].add(use.lineno)
+    unescaped = tuple(
+        node.lineno
+        for output in tree.find_all(nodes.Output)
+        for node in output.nodes
+        if not isinstance(node, nodes.TemplateData) and not (isinstance(node, nodes.Filter) and node.name in FILTERS)
+    )
+    code = environment.compile(tree, name=name, filename=name)
+    return _Prepared(
+        template=jinja2.Template.from_code(environment, code, environment.make_globals(None)),
+        variables={variable: tuple(sorted(lines)) for variable, lines in uses.items()},
+        unescaped=unescaped,
+    )
 
 
 def _environment() -> Environment:
@@ -114,5 +139,5 @@ def _line_of(error: BaseException, template: str) -> int | None:
     return frames[-1].lineno if frames else None
 
 
-def _lines_text(lines: list[int]) -> str:
+def _lines_text(lines: Sequence[int]) -> str:
     return f"line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}"

@@ -13,6 +13,7 @@ from seekserve.settings import Settings
 
 from .install import VERSION_FILE, backend_files, check_installed, default_site_packages, install, uninstall
 from .render import BACKEND_NAME
+from .stub import check_stub
 
 __all__ = ["InstallReport", "InstallRequest", "run_install"]
 
@@ -37,6 +38,8 @@ class InstallReport:
     files: tuple[str, ...]
     """POSIX paths in the folder."""
     dry_run: bool
+    stub_python: str | None = None
+    """Of the stub that stands in the backend directory; None where there is none."""
 
     def json_text(self) -> str:
         return json_text(
@@ -46,6 +49,7 @@ class InstallReport:
                 "folder": str(self.folder),
                 "toolkit_version": seekserve.__version__,
                 "site_packages": self.site_packages,
+                "stub_python": self.stub_python,
                 "files": list(self.files),
             }
         )
@@ -58,6 +62,8 @@ class InstallReport:
         rows = [("files", str(len(self.files)))]
         if self.status != "removed":
             rows.append(("packages", self.site_packages or "those of the server's own Python"))
+        if self.stub_python is not None:
+            rows.append(("stub", f"Python {self.stub_python}"))
         lines += table(rows)
         if self.dry_run:
             lines += [f"    {name}" for name in self.files]
@@ -69,6 +75,7 @@ class InstallReport:
 def run_install(request: InstallRequest, settings: Settings) -> InstallReport:
     folder = _backends_dir(request, settings) / BACKEND_NAME
     site = _site_packages(request.site_packages)
+    stub = None if request.action == "uninstall" else check_stub(folder.parent, site)
     files: list[str]
     if request.action == "uninstall":
         files = uninstall(folder, dry_run=request.dry_run)
@@ -79,7 +86,14 @@ def run_install(request: InstallRequest, settings: Settings) -> InstallReport:
     else:
         status = install(folder, site, dry_run=request.dry_run)
         files = sorted([*backend_files(), VERSION_FILE])
-    return InstallReport(folder=folder, status=status, site_packages=site, files=tuple(files), dry_run=request.dry_run)
+    return InstallReport(
+        folder=folder,
+        status=status,
+        site_packages=site,
+        files=tuple(files),
+        dry_run=request.dry_run,
+        stub_python=stub,
+    )
 
 
 def _backends_dir(request: InstallRequest, settings: Settings) -> Path:

@@ -6,6 +6,7 @@ A value of the wrong type is an error, never a guess. A printed string reads bac
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from seekserve.errors import RenderError
 __all__ = ["FILTERS"]
 
 _ENUM = re.compile(r"[A-Z][A-Z0-9_]*\Z")
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*\Z")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _PLACEHOLDER = re.compile(r"\$(?=\{)|\{(?=[{%])")
 
@@ -55,6 +57,32 @@ def pbtxt_comment(value: Any) -> str:
     return f"# {text}"
 
 
+def hash_comment(value: Any) -> str:
+    """The same line in a Dockerfile, where it may not look like a directive to the parser (`# syntax=...`)."""
+    line = pbtxt_comment(value)
+    if re.match(r"#\s*\w+\s*=", line):
+        raise RenderError(f"a comment must not look like a directive, got {line!r}")
+    return line
+
+
+def docker_image(value: Any) -> str:
+    """A name without white space, quotes or `$`, which a Dockerfile would read as its own."""
+    text = _text(value, "an image")
+    if not _IMAGE.match(text):
+        raise RenderError(f"expected the name of an image, got {text!r}")
+    return text
+
+
+def json_words(value: Any) -> str:
+    """The JSON form of a Dockerfile's instructions, which no shell takes apart. It still replaces `$NAME` in some."""
+    if not isinstance(value, (list, tuple)) or not value:
+        raise RenderError(f"expected a list of words, got {value!r}")
+    words = [_text(word, "a word") for word in value]
+    if any("\n" in word or "\0" in word for word in words):
+        raise RenderError(f"a word of a Dockerfile must be one line, got {words!r}")
+    return json.dumps(words, ensure_ascii=False)
+
+
 def sh_arg(value: Any) -> str:
     """One shell word."""
     text = _text(value, "a string")
@@ -81,5 +109,9 @@ def _octal(char: str) -> str:
 
 
 FILTERS: Final[Mapping[str, Callable[[Any], str]]] = {
-    function.__name__: function for function in (pbtxt_string, pbtxt_int, pbtxt_bool, pbtxt_enum, pbtxt_comment, sh_arg)
+    function.__name__: function
+    for function in (
+        *(pbtxt_string, pbtxt_int, pbtxt_bool, pbtxt_enum, pbtxt_comment),
+        *(hash_comment, docker_image, json_words, sh_arg),
+    )
 }

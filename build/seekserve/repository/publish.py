@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import shlex
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from seekserve.errors import InputError
-from seekserve.output import json_text, table
 from seekserve.plan.bundle import open_bundle
 from seekserve.plan.names import check_model_name
 from seekserve.plan.plan import Unset
 from seekserve.settings import Settings
 from seekserve_backend.contract.bundle import Bundle
 from seekserve_backend.contract.policy import Policy
+from seekserve_backend.contract.stock_model import STOCK_MODEL
 
 from .check import check_files
+from .placement import place
 from .policy import policy_from_data, read_policy
-from .render import RenderOptions, model_parameters, render
-from .write import WriteResult, plan_write, write_model
+from .publish_report import DockerReport, RenderReport
+from .read_inputs import find_stock_files, has_paged_context, parse_parameters, read_llm_args
+from .render import TOPOLOGIES, Rendering, RenderOptions, render
+from .write import WriteResult, plan_write, write_models
 
-__all__ = ["RenderReport", "RenderRequest", "publish"]
+__all__ = ["DEFAULT_DOCKERFILE", "RenderReport", "RenderRequest", "publish"]
 
-_STATUS = {"create": "rendered", "replace": "replaced", "keep": "unchanged"}
+DEFAULT_DOCKERFILE = ""
+"""Stands for `REPOSITORY.docker/Dockerfile`, beside the repository."""
+_PORTS = (8000, 8001, 8002)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,81 +38,160 @@ class RenderRequest:
     out: Path | None = None
     name: str | None = None
     policy: Path | None = None
+    topology: str = TOPOLOGIES[0]
+    instances: int | None = None
+    gpus: tuple[str, ...] = ()
+    """`0,1` for each instance."""
+    is_streaming: bool = True
+    stock_name: str | None = None
+    stock_parameters: tuple[str, ...] = ()
+    """`KEY=VALUE`"""
+    stock_model_dir: Path | None = None
+    cancellation_check_ms: int | None = None
+    dockerfile: str | None = None
+    """A path, or DEFAULT_DOCKERFILE; None: no Dockerfile."""
+    base_image: str | None = None
     force: bool = False
     dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RenderReport:
-    repository: Path
+class _Places:
     bundle_dir: Path
-    bundle: Bundle
-    policy: Policy
-    policy_source: str
-    result: WriteResult
-    dry_run: bool
-
-    @property
-    def model_name(self) -> str:
-        return self.result.folder.name
-
-    def json_text(self) -> str:
-        return json_text(
-            {
-                "status": "dry-run" if self.dry_run else _STATUS[self.result.action],
-                "action": self.result.action,
-                "model": self.model_name,
-                "repository": str(self.repository),
-                "bundle": str(self.bundle_dir),
-                "policy": {"name": self.policy.name, "source": self.policy_source},
-                "files": dict(self.result.files) if self.dry_run else sorted(self.result.files),
-            }
-        )
-
-    def text(self) -> str:
-        limits, kv = self.bundle.limits, self.bundle.kv
-        verb = f"would {self.result.action}" if self.dry_run else _STATUS[self.result.action]
-        rows = [
-            ("bundle", f"{self.bundle_dir} ({self.bundle.engine}, {self.bundle.family})"),
-            (
-                "limits",
-                f"{limits.max_seq_len_tokens} tokens per request, {limits.max_batch_size} requests at once",
-            ),
-            ("KV cache", f"{kv.capacity_tokens} tokens in {kv.capacity_blocks} blocks, {kv.dtype}"),
-            ("policy", f"{self.policy.name} ({self.policy_source}), classes {', '.join(self.policy.classes)}"),
-            ("files", ", ".join(path.partition("/")[2] for path in self.result.files)),
-        ]
-        lines = [f"{verb} model {self.model_name} in {self.repository}", *table(rows)]
-        if self.dry_run:
-            for path, text in self.result.files.items():
-                lines += ["", f"--- {path}", *text.splitlines()]
-        else:
-            lines.append(f"next: seekserve launch {shlex.quote(str(self.repository))} --backend-dir BACKENDS_DIR")
-        return "\n".join(lines)
+    repository: Path
+    ports: tuple[int, int, int] = field(default=_PORTS)
 
 
 def publish(request: RenderRequest, settings: Settings) -> RenderReport:
     """Renders and, unless `dry_run`, writes."""
-    paths = settings.paths
-    bundle_dir = _pick(request.bundle, paths.bundle, "which bundle?", "give BUNDLE, or paths.bundle in seekserve.yaml")
-    repository = _pick(request.out, paths.repository, "where to?", "give --out, or paths.repository in seekserve.yaml")
-    bundle = open_bundle(bundle_dir)
-    policy, policy_source = _policy(request, settings)
-    options = RenderOptions(model_name=_name(request, bundle), bundle_dir=bundle_dir, policy=policy)
-    files = render(bundle, options)
-    check_files(files, model_name=options.model_name, parameters=model_parameters(options))
-    result = plan_write(repository, options.model_name, files, bundle_dir=bundle_dir, force=request.force)
+    _check_flags(request)
+    places = _places(request, settings)
+    bundle = open_bundle(places.bundle_dir)
+    policy, policy_source = (None, "") if request.topology == "llmapi" else _policy(request, settings)
+    options = _options(request, places, bundle, policy)
+    rendering = render(bundle, options)
+    check_files(rendering.files, rendering.models)
+    results = _plan(request, places, rendering)
+    docker = None if request.dockerfile is None else _docker(request, places, bundle, options)
     if not request.dry_run:
-        write_model(result)
+        write_models(results)
+        if docker is not None:
+            from .docker_file import write_dockerfile
+
+            write_dockerfile(docker.file)
     return RenderReport(
-        repository=repository,
-        bundle_dir=bundle_dir,
+        repository=places.repository,
+        bundle_dir=places.bundle_dir,
         bundle=bundle,
+        topology=request.topology,
+        models=rendering.models,
         policy=policy,
         policy_source=policy_source,
-        result=result,
+        results=results,
+        warnings=rendering.warnings,
+        stock_files=options.stock_files,
+        docker=docker,
         dry_run=request.dry_run,
     )
+
+
+def _check_flags(request: RenderRequest) -> None:
+    """No flag without effect."""
+    if request.topology not in TOPOLOGIES:
+        raise InputError(f"--topology {request.topology}: unknown", hint=f"one of {', '.join(TOPOLOGIES)}")
+    needs: Mapping[str, tuple[object, tuple[str, ...]]] = {
+        "--stock-name": (request.stock_name, ("stock-engine",)),
+        "--stock-parameter": (request.stock_parameters, ("stock-engine",)),
+        "--stock-model-dir": (request.stock_model_dir, ("llmapi",)),
+        "--cancellation-check-ms": (request.cancellation_check_ms, ("stock-engine", "llmapi")),
+        "--policy": (request.policy, ("integrated", "stock-engine")),
+    }
+    for flag, (value, topologies) in needs.items():
+        if value and request.topology not in topologies:
+            raise InputError(
+                f"{flag} has no effect with --topology {request.topology}", hint=f"it is for {' and '.join(topologies)}"
+            )
+    if request.base_image is not None and request.dockerfile is None:
+        raise InputError("--base-image has no effect without --dockerfile", hint="add --dockerfile, or leave it out")
+
+
+def _places(request: RenderRequest, settings: Settings) -> _Places:
+    paths, server = settings.paths, settings.server
+    chosen = (server.http_port, server.grpc_port, server.metrics_port)
+    # 0 picks a free port at launch, which nobody could publish beforehand.
+    http, grpc, metrics = (
+        default if isinstance(port, Unset) or port == 0 else port for port, default in zip(chosen, _PORTS, strict=True)
+    )
+    return _Places(
+        bundle_dir=_pick(
+            request.bundle, paths.bundle, "which bundle?", "give BUNDLE, or paths.bundle in seekserve.yaml"
+        ),
+        repository=_pick(
+            request.out, paths.repository, "where to?", "give --out, or paths.repository in seekserve.yaml"
+        ),
+        ports=(http, grpc, metrics),
+    )
+
+
+def _options(request: RenderRequest, places: _Places, bundle: Bundle, policy: Policy | None) -> RenderOptions:
+    name, topology = _name(request, bundle), request.topology
+    is_stock = topology != "integrated"
+    stock_name = STOCK_MODEL if request.stock_name is None else check_model_name(request.stock_name, "--stock-name")
+    return RenderOptions(
+        model_name=name,
+        bundle_dir=places.bundle_dir,
+        policy=Policy() if policy is None else policy,
+        topology=topology,
+        placement=place(bundle, instances=request.instances, gpus=request.gpus),
+        is_streaming=request.is_streaming,
+        llm_args=read_llm_args(bundle, places.bundle_dir) if is_stock else {},
+        cancellation_check_ms=request.cancellation_check_ms,
+        stock_name=stock_name,
+        stock_parameters=parse_parameters(request.stock_parameters),
+        has_paged_context=has_paged_context(bundle, places.bundle_dir) if topology == "stock-engine" else None,
+        stock_files=find_stock_files(
+            request.stock_model_dir, model_folder=places.repository / name, repository=places.repository
+        )
+        if topology == "llmapi"
+        else None,
+    )
+
+
+def _plan(request: RenderRequest, places: _Places, rendering: Rendering) -> tuple[WriteResult, ...]:
+    names = [model.name for model in rendering.models]
+    return tuple(
+        plan_write(
+            places.repository,
+            name,
+            {path: text for path, text in rendering.files.items() if path.startswith(f"{name}/")},
+            bundle_dir=places.bundle_dir,
+            force=request.force,
+            beside=names,
+        )
+        for name in names
+    )
+
+
+def _docker(request: RenderRequest, places: _Places, bundle: Bundle, options: RenderOptions) -> DockerReport:
+    from .docker import Container, build_commands, dockerfile_text, linked_folders
+    from .docker_file import plan_dockerfile
+    from .images import base_image
+
+    image = base_image(request.base_image, None if bundle.trtllm is None else bundle.trtllm.version)
+    container = Container(
+        model_name=options.model_name,
+        repository=places.repository,
+        bundle_dir=places.bundle_dir,
+        linked=linked_folders(places.bundle_dir),
+        placement=options.placement,
+        world_size=bundle.parallel.world_size,
+        nodes=bundle.parallel.nodes,
+        ports=places.ports,
+    )
+    text = dockerfile_text(bundle, image, container)
+    result = plan_dockerfile(request.dockerfile or "", text, repository=places.repository, force=request.force)
+    commands = [*build_commands(result.folder, container), container.run()]
+    return DockerReport(file=result, image=image.name, image_source=image.source, commands=tuple(map(tuple, commands)))
 
 
 def _pick(flag: Path | None, setting: Path | Unset, question: str, hint: str) -> Path:

@@ -6,9 +6,10 @@ and only while it still holds exactly those files; anything edited or added sinc
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from seekserve_backend.contract.bundle import BUNDLE_FILE
 
 from .check import repository_problems
 
-__all__ = ["MANIFEST_FILE", "WriteResult", "plan_write", "write_model"]
+__all__ = ["MANIFEST_FILE", "WriteResult", "plan_write", "write_model", "write_models"]
 
 MANIFEST_FILE = "rendered.json"
 
@@ -34,34 +35,51 @@ class WriteResult:
 
 
 def plan_write(
-    repository: Path, model_name: str, files: Mapping[str, str], *, bundle_dir: Path, force: bool
+    repository: Path,
+    model_name: str,
+    files: Mapping[str, str],
+    *,
+    bundle_dir: Path,
+    force: bool,
+    beside: Sequence[str] = (),
 ) -> WriteResult:
-    """What `write_model` would do. Raises when it must not be done; writes nothing."""
-    _check_repository(repository, model_name, bundle_dir)
+    """What `write_model` would do. Raises when it must not be done; writes nothing.
+
+    `beside`: models that are written in the same run, each judged by its own plan.
+    """
+    _check_repository(repository, {model_name, *beside}, bundle_dir)
     inside = {path.removeprefix(f"{model_name}/"): text for path, text in files.items()}
     complete = {**files, f"{model_name}/{MANIFEST_FILE}": _manifest(inside)}
     folder = repository / model_name
     if not (folder.exists() or folder.is_symlink()):
         return WriteResult(folder=folder, action="create", files=complete)
-    changes = _changes(folder)
+    changes = _changes(folder, inside)
     if changes and not force:
         raise TargetExists(
             problems_text(f"model folder {folder} was changed since it was rendered", changes),
             hint="move the changes away, or replace the folder with --force",
         )
-    same = not changes and all(_read(folder / path) == text for path, text in inside.items())
+    is_recorded = _read_manifest(folder / MANIFEST_FILE) == _hashes(inside)
+    same = is_recorded and not changes and all(_read(folder / path) == text for path, text in inside.items())
     return WriteResult(folder=folder, action="keep" if same else "replace", files=complete)
 
 
 def write_model(result: WriteResult) -> None:
-    if result.action == "keep":
-        return
-    prefix = f"{result.folder.name}/"
-    with new_folder(result.folder, replace=result.action == "replace") as temporary:
-        write_files(temporary, {path.removeprefix(prefix): text for path, text in result.files.items()})
+    write_models([result])
 
 
-def _check_repository(repository: Path, model_name: str, bundle_dir: Path) -> None:
+def write_models(results: Sequence[WriteResult]) -> None:
+    """All contents are on disk before the first folder takes its place."""
+    with contextlib.ExitStack() as stack:
+        for result in results:
+            if result.action == "keep":
+                continue
+            prefix = f"{result.folder.name}/"
+            temporary = stack.enter_context(new_folder(result.folder, replace=result.action == "replace"))
+            write_files(temporary, {path.removeprefix(prefix): text for path, text in result.files.items()})
+
+
+def _check_repository(repository: Path, own: Collection[str], bundle_dir: Path) -> None:
     bundle, target = bundle_dir.resolve(), repository.resolve()
     if target == bundle or bundle in target.parents:
         raise InputError(f"--out {repository} lies inside the bundle {bundle_dir}", hint="choose a folder of its own")
@@ -77,7 +95,7 @@ def _check_repository(repository: Path, model_name: str, bundle_dir: Path) -> No
     if (repository / BUNDLE_FILE).exists():
         raise InputError(f"--out {repository} is a bundle, not a model repository", hint="choose a folder of its own")
     # A broken folder of our own name is judged by its manifest, below.
-    problems = [text for text in repository_problems(repository) if not text.startswith(f"{model_name}/")]
+    problems = [text for text in repository_problems(repository) if text.partition("/")[0] not in own]
     if problems:
         raise ConflictError(
             problems_text(f"{repository} is no clean model repository", problems),
@@ -86,12 +104,19 @@ def _check_repository(repository: Path, model_name: str, bundle_dir: Path) -> No
 
 
 def _manifest(files: Mapping[str, str]) -> str:
-    hashes = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in sorted(files.items())}
-    return json_text({"made_by": "seekserve", "toolkit_version": seekserve.__version__, "files": hashes}) + "\n"
+    data = {"made_by": "seekserve", "toolkit_version": seekserve.__version__, "files": _hashes(files)}
+    return json_text(data) + "\n"
 
 
-def _changes(folder: Path) -> list[str]:
-    """What the folder holds that its manifest does not account for. Raises TargetExists when it has no manifest."""
+def _hashes(files: Mapping[str, str]) -> dict[str, str]:
+    return {path: hashlib.sha256(text.encode()).hexdigest() for path, text in sorted(files.items())}
+
+
+def _changes(folder: Path, inside: Mapping[str, str]) -> list[str]:
+    """What the folder holds that neither its manifest nor the new content accounts for.
+
+    Raises TargetExists when it has no manifest.
+    """
     if folder.is_symlink() or not folder.is_dir():
         raise TargetExists(f"{folder} is not a folder that `render` made", hint="choose another --name or --out")
     hashes = _read_manifest(folder / MANIFEST_FILE)
@@ -102,7 +127,7 @@ def _changes(folder: Path) -> list[str]:
         )
     changes = []
     for path in files_in(folder):
-        if path == MANIFEST_FILE:
+        if path == MANIFEST_FILE or (path in inside and _read(folder / path) == inside[path]):
             continue
         if path not in hashes:
             changes.append(f"{path} was added")
