@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -111,6 +112,72 @@ def test_a_wrong_build_flag_is_refused(more: Flags, path: str, phrase: str) -> N
 def test_eagle_has_its_limits() -> None:
     flags = {**BUILD, "speculative_decoding_mode": "eagle", "max_draft_len": 300, "max_batch_size": 600}
     assert set(errors(flags)) == {"--max_draft_len", "--max_batch_size"}
+
+
+def test_eagle_keeps_paged_context() -> None:
+    flags = {**BUILD, "speculative_decoding_mode": "eagle", "max_draft_len": 4, "use_paged_context_fmha": "disable"}
+    assert "EAGLE switches paged context on" in errors(flags)["--use_paged_context_fmha"]
+
+
+def test_a_variable_may_not_override_the_number_of_profiles() -> None:
+    found = errors(BUILD, environment={"BUILDER_FORCE_NUM_PROFILES": "2"})
+    assert "is 2 in the environment" in found["BUILDER_FORCE_NUM_PROFILES"]
+    assert errors({**CONVERT}, tool="convert-qwen", environment={"BUILDER_FORCE_NUM_PROFILES": "2"}) == {}
+
+
+@pytest.mark.parametrize("weights", ["int8", "awq", "gptq", "w4a8_awq"])
+def test_a_fast_build_has_no_int8_or_int4_weights(weights: str) -> None:
+    flags = {**BUILD, "fast_build": True}
+    assert f"cannot be used with {weights}" in errors(flags, case=ModelCase(weights=weights))["--fast_build"]
+    assert errors(flags, case=ModelCase(weights="fp8_tensor")) == {}
+
+
+@pytest.mark.parametrize(
+    ("case", "phrase"),
+    [
+        (ModelCase(weights="int8", sm=100), "int8 weights"),
+        (ModelCase(weights="awq", sm=100), "awq weights"),
+        (ModelCase(weights="gptq", sm=103), "gptq weights"),
+        (ModelCase(weights="fp8_channel", sm=100), "per-channel FP8 weights"),
+        (ModelCase(weights="bf16", kv_dtype="int8", sm=100), "int8 KV"),
+    ],
+)
+def test_what_blackwell_refuses_of_old_quantisation(case: ModelCase, phrase: str) -> None:
+    assert f"{phrase} are refused on SM{case.sm}" in errors(BUILD, case=case)["--checkpoint_dir"]
+    assert "--checkpoint_dir" not in errors(BUILD, case=replace(case, sm=90))
+    assert "--checkpoint_dir" not in errors(BUILD, case=replace(case, sm=120))
+
+
+@pytest.mark.parametrize("name", ["gemm_swiglu_plugin", "low_latency_gemm_plugin", "low_latency_gemm_swiglu_plugin"])
+def test_plugins_for_fp8_need_fp8_weights(name: str) -> None:
+    flags = {**BUILD, name: "fp8"}
+    assert "for FP8 weights only" in errors(flags, case=ModelCase(weights="bf16"))[f"--{name}"]
+    assert errors(flags, case=ModelCase(weights="fp8_tensor")) == {}
+
+
+@pytest.mark.parametrize(("plugin", "weights", "is_fine"), [("fp8", "fp8_tensor", True), ("nvfp4", "bf16", False)])
+def test_a_gemm_plugin_is_that_of_the_weights(plugin: str, weights: str, is_fine: bool) -> None:
+    found = errors({**BUILD, "gemm_plugin": plugin}, case=ModelCase(weights=weights))
+    assert ("--gemm_plugin" not in found) == is_fine
+
+
+def test_row_wise_fp8_weights_do_not_keep_fp8_attention() -> None:
+    case = ModelCase(weights="fp8_channel", kv_dtype="fp8_e4m3", sm=90)
+    found = errors({**BUILD, "use_paged_context_fmha": "enable", "use_fp8_context_fmha": "enable"}, case=case)
+    assert "FP8 KV with fp8_channel weights" in found["--use_paged_context_fmha"]
+    assert "--use_fp8_context_fmha" in found
+
+
+@pytest.mark.parametrize(
+    ("flags", "case", "path"),
+    [
+        ({"norm_quant_fusion": "enable"}, ModelCase(architecture="qwen2"), "--norm_quant_fusion"),
+        ({"use_fused_mlp": "enable"}, ModelCase(weights="awq"), "--use_fused_mlp"),
+        ({"reduce_fusion": "enable"}, ModelCase(architecture="llama", world_size=1), "--reduce_fusion"),
+    ],
+)
+def test_what_the_builder_switches_off_without_harm_is_a_warning(flags: Flags, case: ModelCase, path: str) -> None:
+    assert "is switched off" in warnings({**BUILD, **flags}, case=case)[path]
 
 
 def test_a_missing_length_is_an_error_where_the_default_would_be_millions() -> None:

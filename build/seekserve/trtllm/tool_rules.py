@@ -6,7 +6,7 @@ One function per rule; TOOL_RULES is the list. What the builder would switch off
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from .case import ModelCase
@@ -14,7 +14,11 @@ from .finding import ArgFinding, error, warning
 
 __all__ = ["TOOL_RULES", "Flags"]
 
-_FP8_WEIGHTS: Final = ("fp8_tensor", "fp8_channel", "fp8_block", "w4a8_awq", "w4afp8", "nvfp4")
+_FP8_WEIGHTS: Final = ("fp8_tensor", "w4a8_awq", "nvfp4")
+"""QuantAlgo FP8, W4A8_AWQ and NVFP4: those with which the builder keeps FP8 context attention. Row-wise FP8 is none."""
+_INT8_OR_INT4: Final = ("int8", "int4", "awq", "gptq", "w4a8_awq")
+_FORCED_PROFILES: Final = "BUILDER_FORCE_NUM_PROFILES"
+_FP8_PLUGINS: Final = ("gemm_swiglu_plugin", "low_latency_gemm_plugin", "low_latency_gemm_swiglu_plugin")
 _ENABLE: Final = "enable"
 
 
@@ -23,6 +27,8 @@ class Flags:
     tool: str
     given: Mapping[str, object]
     case: ModelCase
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What the child process will get."""
 
     @property
     def builds(self) -> bool:
@@ -81,8 +87,17 @@ def token_limits(flags: Flags) -> Iterator[ArgFinding]:
     if "max_input_len" in flags.given and length and flags.number("max_input_len", 0) > length:
         message = f"is {flags.number('max_input_len', 0)}, above max_seq_len {length}; it would be cut to it"
         yield error("token-limit", "--max_input_len", message)
+
+
+def profiles(flags: Flags) -> Iterator[ArgFinding]:
+    if not flags.builds:
+        return
     if "opt_num_tokens" in flags.given and flags.asks("multiple_profiles"):
         yield error("profiles", "--opt_num_tokens", "cannot be used with --multiple_profiles enable", "leave it out")
+    forced = flags.environment.get(_FORCED_PROFILES)
+    if forced is not None:
+        message = f"is {forced} in the environment and overrides the number of profiles, whatever the flags say"
+        yield error("profiles", _FORCED_PROFILES, message, "unset it; --multiple_profiles enable is the way to more")
 
 
 def context_attention(flags: Flags) -> Iterator[ArgFinding]:
@@ -136,19 +151,30 @@ def plugins(flags: Flags) -> Iterator[ArgFinding]:
         yield error("plugin", "--pp_reduce_scatter", "is for Mixtral only", "leave it out")
     if flags.given.get("gemm_swiglu_plugin") == "fp8" and flags.is_off("use_fused_mlp"):
         yield error("plugin", "--gemm_swiglu_plugin", "needs --use_fused_mlp enable")
+    if flags.asks("norm_quant_fusion") and not _fuses_norms(flags):
+        message = "is switched off unless it is Llama with NVFP4 weights and without reduce_fusion"
+        yield warning("plugin", "--norm_quant_fusion", message, "leave it out")
+    for name in _FP8_PLUGINS:
+        if flags.given.get(name) not in (None, "disable") and flags.case.weights not in ("", "fp8_tensor"):
+            message = f"is for FP8 weights only, these are {flags.case.weights}"
+            yield error("plugin", f"--{name}", message, "leave it out")
     gemm = flags.given.get("gemm_plugin")
+    if gemm in ("fp8", "nvfp4") and flags.case.weights and not flags.case.weights.startswith(gemm):
+        yield error("plugin", "--gemm_plugin", f"is {gemm}, the weights are {flags.case.weights}", "use auto")
     if gemm not in (None, "disable", "fp8", "nvfp4") and flags.case.weights.startswith("fp8"):
         yield warning("plugin", "--gemm_plugin", f"is {gemm}; with FP8 weights it is advised off", "leave it out")
     if 100 <= flags.case.sm < 120:
-        names = (
-            "gemm_swiglu_plugin",
-            "low_latency_gemm_plugin",
-            "low_latency_gemm_swiglu_plugin",
-            "fp8_rowwise_gemm_plugin",
-        )
-        for name in names:
+        for name in (*_FP8_PLUGINS, "fp8_rowwise_gemm_plugin"):
             if flags.given.get(name) not in (None, "disable"):
                 yield error("plugin", f"--{name}", f"is refused on SM{flags.case.sm}", "leave it out")
+
+
+def _fuses_norms(flags: Flags) -> bool:
+    return (
+        flags.case.architecture in ("", "llama")
+        and flags.case.weights in ("", "nvfp4")
+        and not flags.asks("reduce_fusion")
+    )
 
 
 def speculation(flags: Flags) -> Iterator[ArgFinding]:
@@ -163,6 +189,9 @@ def speculation(flags: Flags) -> Iterator[ArgFinding]:
     if mode and not length:
         yield error("speculation", "--max_draft_len", f"is 0, but {mode} needs 1 or more")
     if mode == "eagle":
+        if flags.is_off("use_paged_context_fmha"):
+            message = "is disable, but EAGLE switches paged context on"
+            yield error("speculation", "--use_paged_context_fmha", message, "enable it")
         batch = flags.number("max_batch_size", 2048)
         if batch > 512:
             yield error("speculation", "--max_batch_size", f"is {batch}, but EAGLE takes 512 at most")
@@ -172,15 +201,25 @@ def speculation(flags: Flags) -> Iterator[ArgFinding]:
 
 def quantised_weights(flags: Flags) -> Iterator[ArgFinding]:
     case = flags.case
-    if flags.builds and 100 <= case.sm < 120 and (case.weights == "int8" or case.kv_dtype == "int8"):
-        yield error("precision", "--checkpoint_dir", f"int8 weights and int8 KV are refused on SM{case.sm}", "use FP8")
-    if (
-        flags.builds
-        and case.architecture == "deepseek_v2"
-        and (case.kv_dtype == "fp8_e4m3" or case.weights[:3] == "fp8")
-    ):
+    if not flags.builds:
+        return
+    if 100 <= case.sm < 120:
+        # has_per_channel_scaling and has_per_token_dynamic_scaling hold for row-wise FP8 too.
+        refused = {
+            f"{case.weights} weights": case.weights in _INT8_OR_INT4,
+            "per-channel FP8 weights": case.weights == "fp8_channel",
+            "int8 KV": case.kv_dtype == "int8",
+        }
+        for what in (what for what, is_there in refused.items() if is_there):
+            yield error("precision", "--checkpoint_dir", f"{what} are refused on SM{case.sm}", "use FP8 or bf16")
+    if case.architecture == "deepseek_v2" and (case.kv_dtype == "fp8_e4m3" or case.weights[:3] == "fp8"):
         message = "the engine path of DeepSeek-V2 knows BF16 only: no FP8 weights and no FP8 KV"
         yield error("precision", "--checkpoint_dir", message, "convert to bf16")
+    if flags.given.get("fast_build") is True and case.weights in _INT8_OR_INT4:
+        message = f"cannot be used with {case.weights} weights"
+        yield error("fast-build", "--fast_build", message, "leave it out")
+    if flags.asks("use_fused_mlp") and case.weights not in ("", "bf16", "fp16", "fp32", "fp8_tensor"):
+        yield warning("plugin", "--use_fused_mlp", f"is switched off with {case.weights} weights", "leave it out")
 
 
 def parallel_shape(flags: Flags) -> Iterator[ArgFinding]:
@@ -231,6 +270,7 @@ TOOL_RULES: Final[tuple[Callable[[Flags], Iterator[ArgFinding]], ...]] = (
     sources,
     sequence_length_is_given,
     token_limits,
+    profiles,
     context_attention,
     plugins,
     speculation,

@@ -61,7 +61,7 @@ def validate_build_flags(
             found.append(warning("flag-needs-environment", f"--{name}", message))
     missing = [name for name, entry in entries.items() if entry.is_required and name not in given]
     found += [error("flag-missing", f"--{name}", f"is missing, but {tool} needs it") for name in missing]
-    view = Flags(tool=tool, given=given, case=case or ModelCase())
+    view = Flags(tool=tool, given=given, case=case or ModelCase(), environment=environment or {})
     for rule in TOOL_RULES:
         found += rule(view)
     return [*(each for each in found if each.is_error), *(each for each in found if not each.is_error)]
