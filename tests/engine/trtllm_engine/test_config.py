@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.engine.trtllm_engine.machine import Case
 
-from seekserve.engine.trtllm_engine import EngineFacts, engine_faults, read_engine_config
 from seekserve.errors import BundleError
+from seekserve.trtllm.built_engine import EngineFacts, engine_faults, read_engine_config
 from seekserve_backend.contract.bundle import Bundle
 
 Document = dict[str, Any]

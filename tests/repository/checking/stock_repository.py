@@ -142,7 +142,11 @@ def write_stock(folder: Path, *, ranks: int = 2) -> Path:
     engine, tokenizer, repository = folder / "engine", folder / "tokenizer", folder / "repository"
     engine.mkdir()
     mapping = {"world_size": ranks, "tp_size": ranks, "pp_size": 1}
-    config = {"version": "1.2.1", "pretrained_config": {"mapping": mapping}, "build_config": {}}
+    config = {
+        "version": "1.2.1",
+        "pretrained_config": {"architecture": "LlamaForCausalLM", "dtype": "bfloat16", "mapping": mapping},
+        "build_config": {"max_batch_size": 64, "max_seq_len": 4096, "max_num_tokens": 8192, "plugin_config": {}},
+    }
     (engine / "config.json").write_text(json.dumps(config), encoding="utf-8")
     for rank in range(ranks):
         (engine / f"rank{rank}.engine").write_bytes(b"plan")

@@ -66,7 +66,7 @@ STOCK: list[tuple[str, Break, str, str, str]] = [
         lambda r: (r.parent / "engine" / "config.json").write_text(""),
         "engine",
         "tensorrt_llm/config.pbtxt:19",
-        "is empty",
+        "is not JSON",
     ),
     (
         "C3 one rank's engine is missing",
@@ -324,7 +324,8 @@ def test_a_version_without_engines_has_no_stock_model(stock: Path) -> None:
 
 def test_an_older_engine_layout_is_read_too(stock: Path) -> None:
     engine = stock.parent / "engine"
-    old = {"builder_config": {"tensor_parallel": 3, "pipeline_parallel": 1}, "plugin_config": {}}
+    limits = {"max_batch_size": 64, "max_input_len": 2048, "max_output_len": 512}
+    old = {"builder_config": {"tensor_parallel": 3, "pipeline_parallel": 1, **limits}, "plugin_config": {}}
     (engine / "config.json").write_text(json.dumps(old), encoding="utf-8")
     assert "rank2.engine" in check_repository(stock, version="1.2.1").text()
 

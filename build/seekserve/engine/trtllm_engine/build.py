@@ -15,6 +15,7 @@ from pathlib import Path
 from seekserve.errors import ConflictError
 from seekserve.output import problems_text
 from seekserve.plan.plan import Plan
+from seekserve.trtllm.built_engine import engine_faults, read_engine_config
 from seekserve_backend.contract.bundle import TRTLLM_ARGS_FILE, Bundle
 
 from ..files import FileCopy
@@ -23,7 +24,6 @@ from ..source import Source
 from ..writer import Progress
 from .args import args_text, engine_args
 from .bundle import BUILD_RECORD, assemble, bundle_copies, describe, judge_existing
-from .config import engine_faults, read_engine_config
 from .flags import max_beam_width
 from .host import Host
 from .job import Job, read_job

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from seekserve.errors import BundleError
+from seekserve.errors import BundleError, ConfigError
 from seekserve.plan.bundle import open_bundle
-from seekserve_backend.contract.bundle import Bundle
+from seekserve.plan.yaml_file import read_yaml
+from seekserve.trtllm.built_engine import engine_faults, read_engine_config
+from seekserve_backend.contract.bundle import TRTLLM_ARGS_FILE, Bundle
 from seekserve_backend.contract.fields import ContractError
 from seekserve_backend.contract.policy import Policy
 
@@ -49,9 +51,24 @@ def our_findings(model: ModelFolder, *, version: str | None, hashes: bool) -> It
         message = f"bundle_dir {place} stands in the repository, where Triton takes it for a model"
         yield error("bundle-inside", model.config_file, line, message, "move it elsewhere, then render again")
     yield from _gpus(model, bundle)
+    if bundle.engine == "trtllm-engine":
+        for problem in _engine_problems(Path(place), bundle):
+            yield error("engine", model.config_file, line, problem, "build the bundle again")
     if version is not None and bundle.trtllm is not None and bundle.trtllm.version != version:
         message = f"the bundle was checked for TensorRT-LLM {bundle.trtllm.version}, not {version}"
         yield error("version", model.config_file, line, message, "build it again with --trtllm-version")
+
+
+def _engine_problems(folder: Path, bundle: Bundle) -> list[str]:
+    """The engine against its bundle, and against what llm_args.yaml switches on."""
+    try:
+        facts = read_engine_config(folder / "engine")
+        args = read_yaml(folder / TRTLLM_ARGS_FILE, setting=TRTLLM_ARGS_FILE)
+    except (BundleError, ConfigError) as reason:
+        return [reason.message]
+    cache = args.get("kv_cache_config")
+    reuses = isinstance(cache, Mapping) and cache.get("enable_block_reuse") is True
+    return engine_faults(facts, bundle, needs_paged_context=reuses or args.get("enable_chunked_prefill") is True)
 
 
 def _policy(model: ModelFolder) -> Iterator[RepositoryFinding]:

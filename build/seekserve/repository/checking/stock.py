@@ -5,18 +5,24 @@ Which stock model a folder holds is told by what only that model has, since ever
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from seekserve.errors import ConfigError
+from seekserve.errors import BundleError, ConfigError
 from seekserve.plan.yaml_file import read_yaml
-from seekserve.trtllm import ArgFinding, known_versions, validate_llm_args, validate_pbtxt_parameters
+from seekserve.trtllm import (
+    ArgFinding,
+    known_versions,
+    resolve_version,
+    validate_llm_args,
+    validate_pbtxt_parameters,
+)
+from seekserve.trtllm.built_engine import missing_engines, read_engine_config
 
 from .finding import RepositoryFinding, error, warning
 from .model import ModelFolder
 
-__all__ = ["engine_folder_problem", "stock_findings", "stock_kind"]
+__all__ = ["stock_findings", "stock_kind"]
 
 LLMAPI_FILE = "model.yaml"
 _OURS_IN_YAML = ("triton_config", "logits_post_processors")
@@ -45,17 +51,17 @@ def stock_findings(model: ModelFolder, *, version: str | None) -> Iterator[Repos
     if kind == "llmapi":
         yield from _llmapi(model, version or known_versions()[0])
     elif kind is not None:
-        yield from _parameters(model, kind, version)
+        yield from _parameters(model, kind, version or _engine_version(model) or known_versions()[0])
     if kind == "tensorrt_llm":
         yield from _engine(model)
     if kind in ("preprocessing", "postprocessing"):
         yield from _tokenizer(model)
 
 
-def _parameters(model: ModelFolder, kind: str, version: str | None) -> Iterator[RepositoryFinding]:
+def _parameters(model: ModelFolder, kind: str, version: str) -> Iterator[RepositoryFinding]:
     # What was not filled in has its own finding, and a name the template fills is no value to judge.
     parameters = {key: value for key, value in model.parameters.items() if "${" not in value}
-    for found in validate_pbtxt_parameters(parameters, version or known_versions()[0], model=kind):
+    for found in validate_pbtxt_parameters(parameters, version, model=kind):
         if found.rule == "parameter-missing" and found.path in model.parameters:
             continue
         yield _converted(found, model.config_file, model.parameter_line(found.path))
@@ -71,48 +77,32 @@ def _engine(model: ModelFolder) -> Iterator[RepositoryFinding]:
         value = model.parameters.get(key, "")
         if not value or "${" in value:
             continue
-        problem = engine_folder_problem(Path(value))
-        if problem is not None:
+        for problem in _engine_problems(Path(value)):
             yield error("engine", model.config_file, model.parameter_line(key), f"{key}: {problem}")
         if Path(value).resolve().parent == model.path.parent.resolve():
             message = f"{key} {value} stands in the repository, where Triton takes it for a model"
             yield error("engine-inside", model.config_file, model.parameter_line(key), message, "move it elsewhere")
 
 
-def engine_folder_problem(folder: Path) -> str | None:
-    """The first thing that would stop TensorRT-LLM from opening an engine folder."""
+def _engine_problems(folder: Path) -> list[str]:
+    """What would stop TensorRT-LLM from opening an engine folder."""
     if not folder.is_absolute():
-        return f"{folder} is relative, and the server's working directory decides where that is"
+        return [f"{folder} is relative, and the server's working directory decides where that is"]
     if not folder.is_dir():
-        return f"{folder} is {'not a folder' if folder.exists() else 'not there'}"
-    config = folder / "config.json"
-    if not config.is_file():
-        return f"{folder} holds no config.json, so it is no engine"
-    text = config.read_text(encoding="utf-8", errors="replace")
+        return [f"{folder} is {'not a folder' if folder.exists() else 'not there'}"]
     try:
-        data = json.loads(text)
-    except json.JSONDecodeError as reason:
-        return f"{config} is {'empty' if not text.strip() else f'no JSON: {reason}'}"
-    world = _world_size(data)
-    missing = [f"rank{r}.engine" for r in range(world) if not _has_bytes(folder / f"rank{r}.engine")]
-    if missing:
-        return f"{folder} has no {', '.join(missing[:4])} (or an empty one); its config.json says {world} ranks"
-    return None
+        return missing_engines(read_engine_config(folder))
+    except BundleError as reason:
+        return [reason.message]
 
 
-def _world_size(data: object) -> int:
-    """Of both known layouts: `pretrained_config.mapping`, and `builder_config` with tensor and pipeline sizes."""
-    if not isinstance(data, Mapping):
-        return 1
-    mapping = (data.get("pretrained_config") or {}).get("mapping") or {}
-    if "world_size" in mapping:
-        return int(mapping["world_size"])
-    builder = data.get("builder_config") or {}
-    return int(builder.get("tensor_parallel", 1)) * int(builder.get("pipeline_parallel", 1))
-
-
-def _has_bytes(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size > 0
+def _engine_version(model: ModelFolder) -> str | None:
+    """Of the engine that the model names, where it is one that we know; the stock models must be of the same."""
+    try:
+        facts = read_engine_config(Path(model.parameters.get("gpt_model_path", "")))
+        return resolve_version(facts.version).version if facts.version else None
+    except (BundleError, ConfigError, OSError):
+        return None
 
 
 def _tokenizer(model: ModelFolder) -> Iterator[RepositoryFinding]:
