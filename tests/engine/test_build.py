@@ -211,10 +211,21 @@ def test_a_model_that_the_engine_cannot_run_is_refused_by_name(toy: Toy, tmp_pat
         run(readable(toy).write(tmp_path / "toy"), tmp_path / "out")
 
 
-@pytest.mark.parametrize("kind", ["trtllm-engine", "trtllm-pytorch", "synthetic"])
-def test_an_engine_of_a_later_version_is_one_sentence(checkpoint: Path, tmp_path: Path, kind: str) -> None:
-    with pytest.raises(InputError, match=f"flag --engine: this version .* reference only, not for {kind}"):
+def test_an_engine_without_bundles_is_one_sentence(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"flag --engine: bundles are built for the engines .*, not for synthetic"):
+        run(checkpoint, tmp_path / "out", inputs=flags(engine="synthetic"))
+
+
+@pytest.mark.parametrize("kind", ["trtllm-engine", "trtllm-pytorch"])
+def test_an_engine_on_gpus_wants_to_know_which(checkpoint: Path, tmp_path: Path, kind: str) -> None:
+    with pytest.raises(InputError, match="which GPU"):
         run(checkpoint, tmp_path / "out", inputs=flags(engine=kind))
+
+
+def test_a_variant_of_the_reference_bundle_has_its_own_name_and_folder(checkpoint: Path, tmp_path: Path) -> None:
+    settings = Settings(checkpoint=str(checkpoint), paths=PathSettings(bundle=tmp_path / "chat"))
+    report = run(None, None, settings=settings, variant="bf16", inputs=flags(kv_dtype="bf16"))
+    assert (report.target.name, report.outcome.bundle.name) == ("chat-bf16", "toy-bf16")
 
 
 def test_problems_of_environment_and_flags_come_together(checkpoint: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from seekserve.plan.versions import version_key
 @pytest.mark.parametrize(
     ("name", "flags", "texts"),
     [
-        ("deepseek-v3", {"engine": "trtllm-engine"}, ["noaux_tc", "--engine trtllm-pytorch (TensorRT-LLM 0.17.0 and"]),
+        ("deepseek-v3", {"engine": "trtllm-engine"}, ["noaux_tc", "--engine trtllm-pytorch (TensorRT-LLM >= 0.17)"]),
         ("deepseek-v2-lite", {"engine": "trtllm-pytorch"}, ["AutoDeploy", "--engine trtllm-engine", "1.3.0rc20"]),
         ("deepseek-moe-16b", {"engine": "trtllm-pytorch"}, ["no DeepseekForCausalLM", "--engine trtllm-engine"]),
         (
@@ -24,8 +24,13 @@ from seekserve.plan.versions import version_key
             {"trtllm_version": "1.2.1"},
             ["1.3.0rc21 and later", "1.2.1", "--trtllm-version 1.4.0rc4"],
         ),
-        ("deepseek-v2", {"trtllm_version": "1.4.0rc4"}, ["0.15.0 to 1.3.0rc20", "--trtllm-version 1.3.0rc20"]),
-        ("deepseek-v4.1-flash", {}, ["V4.1", "no engine kind runs it yet"]),
+        (
+            "deepseek-v2",
+            {"trtllm_version": "1.4.0rc4"},
+            ["0.15.0 to 1.3.0rc20", "not 1.4.0rc4", "--trtllm-version 1.2.1"],
+        ),
+        ("deepseek-v3", {"trtllm_version": "9.9"}, ["9.9 is not known here", "the nearest is"]),
+        ("deepseek-v4.1-flash", {}, ["V4.1", "no engine kind of a release runs it yet"]),
     ],
 )
 def test_an_engine_that_cannot_run_a_family_names_the_one_that_can(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 PURE = {"contract", "core", "text"}
-SERVICE = ("answers", "departures", "desk", "engine_loop", "live", "outbox", "prompts", "service")
+SERVICE = ("answers", "departures", "desk", "engine_loop", "live", "logprobs", "outbox", "prompts", "service")
 BACKEND_ARROWS = {
     "contract": set[str](),
     "core": {"contract"},

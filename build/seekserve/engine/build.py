@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
-from seekserve.errors import InputError
-from seekserve.output import bytes_text, json_text, table
-from seekserve.plan.facts import PlanFacts
+from seekserve.errors import ConfigError, InputError
 from seekserve.plan.inputs import Given, Inputs, environment_inputs, merge
-from seekserve.plan.plan import Unset
-from seekserve.plan.resolve import resolve
+from seekserve.plan.names import MODEL_NAME, NAME_RULE
+from seekserve.plan.plan import Plan, Unset
+from seekserve.plan.resolve import DEFAULTS, resolve
+from seekserve.plan.target import ALL_FIELDS, TARGET_FIELDS
 from seekserve.settings import Settings
-from seekserve_backend.contract.bundle import ENGINE_KINDS
+from seekserve_backend.contract.bundle import ENGINE_KINDS, TRTLLM_KINDS
 
+from .gpu_plan import GpuRequest, plan_for_gpus
 from .outcome import BuildOutcome, BuildWish
 from .reference import build_reference, check_runnable
-from .source import read_source
+from .report import BuildReport
+from .source import Source, read_source
+from .trtllm_flags import TrtllmFlags
+from .trtllm_pytorch import build_trtllm_pytorch
 from .writer import Progress
 
 __all__ = ["BuildReport", "BuildRequest", "build"]
 
-_AVAILABLE = ("reference",)
+_AVAILABLE: Final = ("reference", *TRTLLM_KINDS)
+_GPU_DEFAULT: Final = "of the family"
+"""Somebody named a GPU and no engine kind: the plan takes the one that runs the family."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,72 +39,13 @@ class BuildRequest:
     checkpoint: str | None = None
     out: Path | None = None
     inputs: Inputs = field(default_factory=Inputs)
-    link_weights: bool = False
+    link_weights: bool | None = None
+    """None: linked where the engine reads them as released from disk once, `trtllm-pytorch`; otherwise copied."""
+    variant: str | None = None
+    """Put behind the bundle's name and its default folder, so that a second precision lives beside the first."""
+    trtllm: TrtllmFlags = field(default_factory=TrtllmFlags)
     force: bool = False
     dry_run: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildReport:
-    target: Path
-    checkpoint: Path
-    facts: PlanFacts
-    warnings: tuple[str, ...]
-    outcome: BuildOutcome
-    link_weights: bool
-
-    def json_text(self) -> str:
-        bundle = self.outcome.bundle
-        return json_text(
-            {
-                "status": self.outcome.status,
-                "bundle": str(self.target),
-                "checkpoint": str(self.checkpoint),
-                "name": bundle.name,
-                "model": self.facts.title,
-                "family": bundle.family,
-                "engine": bundle.engine,
-                "weights": {"dtype": bundle.weights_dtype, "bytes": bundle.weights_bytes, "linked": self.link_weights},
-                "limits": bundle.limits.to_json(),
-                "kv_cache": bundle.kv.to_json(),
-                "sources": dict(bundle.sources),
-                "warnings": list(self.warnings),
-                "files": {copy.target: copy.size_bytes for copy in self.outcome.copies},
-            }
-        )
-
-    def text(self) -> str:
-        bundle, status = self.outcome.bundle, self.outcome.status
-        limits, kv = bundle.limits, bundle.kv
-        kv_size = f"{kv.dtype}, {kv.bytes_per_token} B per token, {bytes_text(kv.capacity_tokens * kv.bytes_per_token)}"
-        is_dry = status == "dry-run"
-        title = {"dry-run": "would build", "reused": "already built, reused:"}.get(status, status)
-        rows = [
-            ("model", f"{self.facts.title}, {bundle.weights_dtype} weights of {bytes_text(bundle.weights_bytes)}"),
-            ("engine", f"{bundle.engine} ({bundle.engine_version})"),
-            ("limits", f"{limits.max_seq_len_tokens} tokens per request, {limits.max_batch_size} requests at once"),
-            ("step", f"{limits.max_num_tokens} tokens, prefill in chunks of {limits.prefill_chunk_tokens}"),
-            ("KV cache", f"{kv.capacity_tokens} tokens in {kv.capacity_blocks} blocks of {kv.block_tokens}, {kv_size}"),
-            (
-                "files",
-                f"{len(self.outcome.copies)}, {bytes_text(sum(copy.size_bytes for copy in self.outcome.copies))}",
-            ),
-        ]
-        lines = [f"{title} bundle {bundle.name} at {self.target}", *table(rows)]
-        lines += [f"  warning: {warning}" for warning in self.warnings]
-        if is_dry:
-            lines += self._dry_run_lines()
-        else:
-            lines.append(f"next: seekserve render {shlex.quote(str(self.target))} --out REPO")
-        return "\n".join(lines)
-
-    def _dry_run_lines(self) -> list[str]:
-        lines = ["would write:"]
-        for copy in self.outcome.copies:
-            how = "link to" if copy.is_weights and self.link_weights else "copy of"
-            lines.append(f"  {copy.target}  {bytes_text(copy.size_bytes)}, {how} {copy.source}")
-        lines += ["  bundle.json", "values and where they come from:"]
-        return lines + table(sorted(self.outcome.bundle.sources.items()), indent="    ")
 
 
 def build(
@@ -111,26 +58,97 @@ def build(
 ) -> BuildReport:
     """Builds the bundle, or finds it built already. Raises before anything is written when it cannot be."""
     checkpoint, target = _checkpoint(request, settings), _target(request, settings)
-    from_environment, problems = environment_inputs(environ)
-    inputs = merge(request.inputs, from_environment, settings.inputs)
-    _check_engine(inputs)
+    engine = _engine(request, settings, environ)
+    if engine not in (*TRTLLM_KINDS, _GPU_DEFAULT):
+        request.trtllm.refuse_unused(engine, _gpu_flags(request, environ))
     source = read_source(checkpoint)
-    check_runnable(source.facts)
-    plan = resolve(inputs, source.facts, host_memory_bytes=host_memory_bytes, problems=problems)
-    wish = BuildWish(
-        target=target,
-        link_weights=request.link_weights,
-        force=request.force,
-        dry_run=request.dry_run,
-    )
+    if engine in (*TRTLLM_KINDS, _GPU_DEFAULT):
+        plan = plan_for_gpus(source.folder, _gpu_request(request, settings), environ)
+        request.trtllm.refuse_unused(plan.engine)
+    else:
+        plan = _reference_plan(request, settings, environ, source, host_memory_bytes)
+    plan = _varied(plan, request.variant)
+    link_weights = plan.engine == "trtllm-pytorch" if request.link_weights is None else request.link_weights
+    wish = BuildWish(target=target, link_weights=link_weights, force=request.force, dry_run=request.dry_run)
     return BuildReport(
         target=target,
         checkpoint=source.folder,
         facts=source.facts,
         warnings=source.warnings,
-        outcome=build_reference(wish, plan, source.copies, progress=progress),
-        link_weights=request.link_weights,
+        outcome=_handed_over(request, wish, plan, source, progress),
+        link_weights=link_weights,
     )
+
+
+def _handed_over(
+    request: BuildRequest, wish: BuildWish, plan: Plan, source: Source, progress: Progress
+) -> BuildOutcome:
+    if plan.deployment is None:
+        return build_reference(wish, plan, source.copies, progress=progress)
+    wish = replace(wish, trtllm=request.trtllm.wish(plan.engine, plan.deployment.target.version))
+    if plan.engine == "trtllm-pytorch":
+        return build_trtllm_pytorch(wish, plan, source, progress=progress)
+    from .trtllm_engine import build_trtllm_engine
+
+    return build_trtllm_engine(wish, plan, source, progress=progress)
+
+
+def _reference_plan(
+    request: BuildRequest,
+    settings: Settings,
+    environ: Mapping[str, str],
+    source: Source,
+    host_memory_bytes: int | None,
+) -> Plan:
+    check_runnable(source.facts)
+    from_environment, problems = environment_inputs(environ)
+    inputs = merge(request.inputs, from_environment, settings.inputs)
+    return resolve(inputs, source.facts, host_memory_bytes=host_memory_bytes, problems=problems)
+
+
+def _gpu_request(request: BuildRequest, settings: Settings) -> GpuRequest:
+    flags = request.trtllm
+    return GpuRequest(
+        flags=request.inputs,
+        file=settings.inputs,
+        topology=flags.topology,
+        preset=flags.preset,
+        profile=flags.profile,
+        quantize=flags.quantize,
+    )
+
+
+def _engine(request: BuildRequest, settings: Settings, environ: Mapping[str, str]) -> str:
+    """The kind asked for; without one the reference engine, unless somebody names a GPU."""
+    from_environment, _ = environment_inputs(environ, ALL_FIELDS)
+    inputs = merge(request.inputs, from_environment, settings.inputs)
+    given = inputs.engine
+    if not isinstance(given, Given):
+        return _GPU_DEFAULT if isinstance(inputs.gpu, Given) else DEFAULTS.engine
+    if given.value in ENGINE_KINDS and given.value not in _AVAILABLE:
+        raise InputError(
+            f"{given.source_text}: bundles are built for the engines {', '.join(_AVAILABLE)}, not for {given.value}",
+            hint=f"--engine {_AVAILABLE[0]} runs on any machine, without a GPU",
+        )
+    # A word that is no kind is left to the resolver, which knows the nearest one.
+    return str(given.value)
+
+
+def _gpu_flags(request: BuildRequest, environ: Mapping[str, str]) -> list[str]:
+    """A file may describe a deployment on GPUs too; a flag or variable was meant for this build."""
+    from_environment, _ = environment_inputs(environ, ALL_FIELDS)
+    given = merge(request.inputs, from_environment)
+    values = [getattr(given, spec.name) for spec in TARGET_FIELDS]
+    return [value.source_text for value in values if isinstance(value, Given)]
+
+
+def _varied(plan: Plan, variant: str | None) -> Plan:
+    if variant is None:
+        return plan
+    name = f"{plan.name}-{variant}"
+    if not MODEL_NAME.match(name):
+        raise ConfigError(f"--variant {variant}: {name!r} is no model name: use {NAME_RULE}")
+    return replace(plan, name=name, sources={**plan.sources, "name": f"{plan.sources['name']}, --variant {variant}"})
 
 
 def _checkpoint(request: BuildRequest, settings: Settings) -> str:
@@ -146,15 +164,5 @@ def _target(request: BuildRequest, settings: Settings) -> Path:
         return request.out.expanduser().absolute()
     if isinstance(settings.paths.bundle, Unset):
         raise InputError("where to?", hint="give --out BUNDLE, or paths.bundle in seekserve.yaml")
-    return settings.paths.bundle
-
-
-def _check_engine(inputs: Inputs) -> None:
-    """A kind that exists but not in this version gets a sentence; a word that is no kind is left to `resolve`."""
-    given = inputs.engine
-    if isinstance(given, Given) and given.value in ENGINE_KINDS and given.value not in _AVAILABLE:
-        raise InputError(
-            f"{given.source_text}: this version builds bundles for the engine {', '.join(_AVAILABLE)} only, "
-            f"not for {given.value}",
-            hint=f"--engine {_AVAILABLE[0]} runs on any machine, without a GPU",
-        )
+    folder = settings.paths.bundle
+    return folder if request.variant is None else folder.with_name(f"{folder.name}-{request.variant}")

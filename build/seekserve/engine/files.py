@@ -16,6 +16,7 @@ _TOKENIZER_FOLDER = "tokenizer"
 _SMALL_FILES = (
     ("config.json", _WEIGHTS_FOLDER),
     ("generation_config.json", _WEIGHTS_FOLDER),
+    ("hf_quant_config.json", _WEIGHTS_FOLDER),
     ("model.safetensors.index.json", _WEIGHTS_FOLDER),
     ("tokenizer.json", _TOKENIZER_FOLDER),
     ("tokenizer_config.json", _TOKENIZER_FOLDER),

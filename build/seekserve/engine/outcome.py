@@ -25,6 +25,8 @@ class TrtllmWish:
     build_flags: Mapping[str, str] = field(default_factory=dict)
     """Flags for trtllm-build from `--build-flag NAME=VALUE`, names without dashes in front."""
     retention: Retention | None = None
+    max_beam_width: int | None = None
+    """Most beams of one request; None: as the engine has it, one."""
     examples_dir: Path | None = None
     """TensorRT-LLM's own `examples` folder, which holds convert_checkpoint.py and quantize.py."""
     calibration_data: str | None = None

@@ -46,7 +46,11 @@ def read_source(path_or_id: str) -> Source:
         folder=folder,
         facts=_plan_facts(facts, facts.config, folder),
         copies=tuple(files_for_bundle(folder, facts.files)),
-        warnings=tuple(str(finding) for finding in facts.findings if finding.severity is Severity.WARNING),
+        warnings=tuple(
+            f"[{finding.code}] {finding.file}: {finding.message}"
+            for finding in facts.findings
+            if finding.severity is Severity.WARNING
+        ),
     )
 
 

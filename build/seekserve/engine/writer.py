@@ -1,21 +1,24 @@
-"""Writes a bundle: every file copied (or linked) and hashed in one pass, bundle.json last, renamed when complete."""
+"""Writes a bundle: every file copied (or linked) and hashed in one pass, bundle.json last, renamed when complete.
+
+Linked weights of an engine on GPUs are hashed over their header alone: nobody waits for 700 GB to be read twice.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from seekserve.errors import CheckpointError, DoesNotFit
-from seekserve.output import bytes_text, new_folder
-from seekserve.plan.bundle import sha256_of
-from seekserve_backend.contract.bundle import BUNDLE_FILE, Bundle, BundleFile
+from seekserve.output import bytes_text, new_folder, write_files
+from seekserve.plan.bundle import header_sha256_of, sha256_of
+from seekserve_backend.contract.bundle import BUNDLE_FILE, TRTLLM_KINDS, Bundle, BundleFile
 
 from .files import FileCopy
 
-__all__ = ["Progress", "check_disk_space", "write_bundle"]
+__all__ = ["Progress", "check_disk_space", "text_file", "write_bundle"]
 
 Progress = Callable[[str, int, int], None]
 """Called after each file with its name, the bytes done and the bytes in all."""
@@ -46,21 +49,29 @@ def write_bundle(
     link_weights: bool,
     replace_target: bool,
     progress: Progress,
+    texts: Mapping[str, str] | None = None,
 ) -> Bundle:
-    """Returns `bundle` with the files as they were written."""
+    """Returns `bundle` with the files as they were written. `texts` are files that the build makes itself."""
     total = sum(copy.size_bytes for copy in copies)
     done = 0
-    files = {}
+    files = {name: text_file(text) for name, text in (texts or {}).items()}
     with new_folder(target, replace=replace_target) as folder:
+        write_files(folder, texts or {})
         for copy in copies:
             place = folder / copy.target
             place.parent.mkdir(parents=True, exist_ok=True)
-            files[copy.target] = _link(copy, place) if copy.is_weights and link_weights else _copy(copy, place)
+            is_link = copy.is_weights and link_weights
+            files[copy.target] = _link(copy, place, bundle.engine) if is_link else _copy(copy, place)
             done += copy.size_bytes
             progress(copy.target, done, total)
         complete = replace(bundle, files=files)
         (folder / BUNDLE_FILE).write_text(complete.to_json(), encoding="utf-8")
     return complete
+
+
+def text_file(text: str) -> BundleFile:
+    data = text.encode()
+    return BundleFile(size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
 def _copy(copy: FileCopy, place: Path) -> BundleFile:
@@ -74,9 +85,12 @@ def _copy(copy: FileCopy, place: Path) -> BundleFile:
     return _written(copy, size, digest.hexdigest())
 
 
-def _link(copy: FileCopy, place: Path) -> BundleFile:
+def _link(copy: FileCopy, place: Path, engine: str) -> BundleFile:
     place.symlink_to(copy.source)
-    return _written(copy, place.stat().st_size, sha256_of(place))
+    size_bytes = place.stat().st_size
+    if engine in TRTLLM_KINDS:
+        return replace(_written(copy, size_bytes, header_sha256_of(place)), is_header_hash=True)
+    return _written(copy, size_bytes, sha256_of(place))
 
 
 def _written(copy: FileCopy, size_bytes: int, digest: str) -> BundleFile:

@@ -1,6 +1,7 @@
 """Opening a bundle: its description, and whether the files it lists are still there and whole.
 
-Sizes are checked always, content hashes on demand (they read every byte). All faults are reported together.
+Sizes are checked always, content hashes on demand (they read every byte, or the header alone where bundle.json says so:
+linked weights of hundreds of GB). All faults are reported together.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from seekserve.output import problems_text
 from seekserve_backend.contract.bundle import BUNDLE_FILE, Bundle
 from seekserve_backend.contract.fields import ContractError
 
-__all__ = ["bundle_faults", "open_bundle", "sha256_of"]
+__all__ = ["bundle_faults", "header_sha256_of", "open_bundle", "sha256_of"]
 
 _CHUNK_BYTES = 4 * 1024 * 1024
+_MAX_HEADER_BYTES = 100_000_000
+"""The safetensors library reads no larger one."""
 
 
 def open_bundle(folder: Path, *, hashes: bool = False) -> Bundle:
@@ -55,9 +58,14 @@ def bundle_faults(folder: Path, bundle: Bundle, *, hashes: bool = False) -> list
             faults.append(f"{name} is missing{broken}")
         elif (size := path.stat().st_size) != file.size_bytes:
             faults.append(f"{name} has {size} bytes where {BUNDLE_FILE} says {file.size_bytes}")
-        elif hashes and (digest := sha256_of(path)) != file.sha256:
-            faults.append(f"{name} has sha256 {digest[:12]}... where {BUNDLE_FILE} says {file.sha256[:12]}...")
+        elif hashes and (digest := _digest(path, file.is_header_hash)) != file.sha256:
+            what = "a header with " if file.is_header_hash else ""
+            faults.append(f"{name} has {what}sha256 {digest[:12]}... where {BUNDLE_FILE} says {file.sha256[:12]}...")
     return faults
+
+
+def _digest(path: Path, is_header_hash: bool) -> str:
+    return header_sha256_of(path) if is_header_hash else sha256_of(path)
 
 
 def sha256_of(path: Path) -> str:
@@ -66,3 +74,11 @@ def sha256_of(path: Path) -> str:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def header_sha256_of(path: Path) -> str:
+    """Of a safetensors file's length field and header: names, shapes, dtypes and offsets of every tensor in it."""
+    with path.open("rb") as file:
+        length = file.read(8)
+        size_bytes = min(int.from_bytes(length, "little"), _MAX_HEADER_BYTES)
+        return hashlib.sha256(length + file.read(size_bytes)).hexdigest()

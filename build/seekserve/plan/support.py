@@ -1,6 +1,7 @@
 """What runs where: family x engine kind x TensorRT-LLM version, and which GPU generation has which precision.
 
-All of it is data in facts/support.yaml; here are the questions. A refusal says why in one sentence, and what works.
+The first is asked of `seekserve.trtllm`, the second is data in facts/support.yaml. A refusal says why in one sentence,
+and what works.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from seekserve.errors import ConfigError
+from seekserve.trtllm import known_versions
+from seekserve.trtllm import support as trtllm_support
+from seekserve.trtllm.data import facts
+
 from .gpus import FACTS_FOLDER, Gpu, catalogue
-from .versions import version_key
 from .yaml_file import read_yaml
 
 __all__ = [
@@ -34,8 +39,6 @@ _ALIKE: Final = {"fp16": "bf16", "fp32": "bf16"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Support:
     engine: str
-    since: str
-    until: str | None
     default_version: str
     min_sm: int
     weights: tuple[str, ...]
@@ -43,29 +46,21 @@ class Support:
     has_mtp: bool
     has_attention_dp: bool
 
-    def covers(self, version: str) -> bool:
-        key = version_key(version)
-        return version_key(self.since) <= key and (self.until is None or key <= version_key(self.until))
-
-    @property
-    def span(self) -> str:
-        return f"{self.since} to {self.until}" if self.until else f"{self.since} and later"
-
 
 def support_for(family: str, engine: str) -> Support | None:
-    entry = _table()["families"].get(family, {}).get(engine)
+    architecture = _architecture(family)
+    entry = _models()[architecture]["engines"].get(engine) if architecture else None
     if entry is None:
         return None
+    table = _table()
     return Support(
         engine=engine,
-        since=entry["since"],
-        until=entry.get("until"),
-        default_version=entry["default_version"],
-        min_sm=entry["min_sm"],
+        default_version=_default_version(architecture or "", engine),
+        min_sm=table["min_sm"].get(architecture, table["min_sm"]["default"]),
         weights=tuple(entry["weights"]),
         kv=tuple(entry["kv"]),
-        has_mtp=entry.get("mtp", False),
-        has_attention_dp=entry.get("attention_dp", False),
+        has_mtp=entry["mtp"],
+        has_attention_dp=engine == "trtllm-pytorch" and architecture in table["attention_dp"],
     )
 
 
@@ -76,21 +71,17 @@ def default_engine(family: str) -> str:
 
 def engine_refusal(family: str, title: str, engine: str, version: str) -> tuple[str, str] | None:
     """(why not, what works) when this engine kind or version cannot run the family."""
-    support = support_for(family, engine)
-    others = [found for other in GPU_ENGINES if other != engine and (found := support_for(family, other)) is not None]
-    alternative = (
-        f"--engine {others[0].engine} (TensorRT-LLM {others[0].span})" if others else "no engine kind runs it yet"
-    )
-    if support is None:
-        why = _table()["why_not"].get(f"{family}/{engine}")
-        reason = f": {why}" if why else ""
-        return f"{title} does not run on engine kind {engine}{reason}", alternative
-    if support.covers(version):
+    architecture = _architecture(family)
+    if architecture is None:
+        return f"{title} runs on no engine kind that is known here", "`seekserve versions` shows what does"
+    try:
+        found = trtllm_support(architecture, engine, version)
+    except ConfigError as error:
+        return error.message, error.hint or ""
+    if found.ok:
         return None
-    message = f"{title} runs on engine kind {engine} with TensorRT-LLM {support.span}, asked for is {version}"
-    last = version_key(version) > version_key(support.until) if support.until else False
-    works = f"--trtllm-version {support.until if last else support.default_version}"
-    return message, f"{works}, or {alternative}" if others else works
+    why, _, works = found.sentence.rpartition("; ")
+    return why, works
 
 
 def precision_refusal(precision: str, gpu: Gpu) -> tuple[str, tuple[str, ...]] | None:
@@ -140,6 +131,22 @@ def _precision(kind: str) -> Mapping[str, Any]:
 def _has(kind: str, sm: int) -> bool:
     entry = _precision(kind)
     return sm in entry["sms"] if "sms" in entry else sm >= entry.get("min_sm", 0)
+
+
+def _architecture(family: str) -> str | None:
+    return next((name for name, entry in _models().items() if family in entry["families"]), None)
+
+
+def _default_version(architecture: str, engine: str) -> str:
+    """The newest release that runs it, else the newest candidate."""
+    known = [version for version in known_versions() if trtllm_support(architecture, engine, version).ok]
+    releases = [version for version in known if "rc" not in version]
+    return (releases or known)[-1]
+
+
+def _models() -> Mapping[str, Any]:
+    models: Mapping[str, Any] = facts("families")["architectures"]
+    return models
 
 
 @functools.cache

@@ -1,23 +1,19 @@
-"""TensorRT-LLM version numbers: parsed strictly, ordered with release candidates before their release."""
+"""TensorRT-LLM version numbers as `seekserve.trtllm` orders them, refused with the name of who gave them."""
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
 from seekserve.errors import ConfigError
+from seekserve.trtllm.versions import VersionKey, known_versions
+from seekserve.trtllm.versions import version_key as parsed_key
 
 __all__ = ["VersionKey", "version_key"]
-
-VersionKey = tuple[int, int, int, int]
-_VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:\.?rc(\d{1,4}))?(?:\.post\d{1,3})?\Z")
-_RELEASE: Final = 10_000
 
 
 def version_key(text: str, source: str = "--trtllm-version") -> VersionKey:
     """Raises ConfigError for what is no version."""
-    match = _VERSION.match(text.strip().removeprefix("v"))
-    if match is None:
-        raise ConfigError(f"{source}: {text!r} is no TensorRT-LLM version", hint="such as 1.2.1 or 1.3.0rc20")
-    major, minor, patch, candidate = match.groups()
-    return int(major), int(minor), int(patch or 0), int(candidate) if candidate else _RELEASE
+    try:
+        return parsed_key(text)
+    except ConfigError:
+        raise ConfigError(
+            f"{source}: {text!r} is no TensorRT-LLM version", hint=f"such as {' or '.join(known_versions())}"
+        ) from None
