@@ -180,8 +180,55 @@ def test_dry_run_prints_the_command_with_masked_keys_and_starts_nothing(world: A
     assert plan["env"]["SEEKSERVE_PROBE_KEY"] == "****"
     assert any(argument.endswith("seekserve-admin-key=****") for argument in plan["argv"])
     assert not (world.root / "state").exists()
+    assert (plan["kind"], plan["world_size"], plan["blockers"]) == ("single", 1, [])
     text = _run_launch(world, "--dry-run").stdout
     assert "--model-control-mode=explicit" in text
+    assert "# ready within 20 s (--ready-timeout-s)" in text
+
+
+@pytest.fixture
+def two_ranks(world: Any) -> Any:
+    """The world with a stock engine of two ranks beside its model."""
+    engine = world.root / "engine"
+    engine.mkdir()
+    (engine / "config.json").write_text('{"pretrained_config": {"mapping": {"tp_size": 2, "pp_size": 1}}}')
+    model = world.root / "repo" / "tensorrt_llm"
+    (model / "1").mkdir(parents=True)
+    (model / "config.pbtxt").write_text(
+        f'backend: "tensorrtllm"\nparameters {{ key: "gpt_model_path" value {{ string_value: "{engine}" }} }}\n'
+    )
+    return world
+
+
+def test_dry_run_says_what_runs_where_and_why_even_where_it_could_not_run(two_ranks: Any) -> None:
+    more = ("--dry-run", "--hosts", "node1:1,node2:1", "--shared-dir", str(two_ranks.root))
+    plan = json.loads(_run_launch(two_ranks, *more, "--json").stdout)
+    assert (plan["kind"], plan["launcher"], plan["world_size"]) == ("leader", "mpirun", 2)
+    assert plan["product"].startswith("tp 2 x pp 1 = 2 of model 'tensorrt_llm', from ")
+    assert [(rank["host"], rank["listens"]) for rank in plan["servers"]] == [("node1", True), ("node2", False)]
+    assert any("rank 0 is to run on node1, which is not this machine" in blocker for blocker in plan["blockers"])
+    text = _run_launch(two_ranks, *more).stdout
+    assert "# why: model 'tensorrt_llm' is a C++ engine" in text
+    assert "# rank 1 on node2: no ports; models tensorrt_llm" in text
+    assert "# not here: rank 0 is to run on node1" in text
+    refused = _run_launch(two_ranks, *more[1:])
+    assert (refused.returncode, "which is not this machine" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (("--world-size", "3"), "tp 2 x pp 1 = 2 of model 'tensorrt_llm'"),
+        (("--ranks", "single"), "a lone tritonserver would wait"),
+        (("--hosts", "a:1,b:1"), "--shared-dir"),
+        (("--hosts", "a"), "host a has no slots"),
+        (("--ranks", "several"), "'several' is not one of"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_2_and_says_why(two_ranks: Any, more: tuple[str, ...], text: str) -> None:
+    done = _run_launch(two_ranks, "--dry-run", *more)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert text in done.stderr
 
 
 def test_the_file_of_choices_fills_in_and_flags_override_it(world: Any) -> None:

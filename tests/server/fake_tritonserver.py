@@ -1,6 +1,7 @@
 """Stands in for the tritonserver binary: same flags, same health endpoints, one stub process that writes heartbeats.
 
-Standard library only. What goes wrong, and when, is read from the JSON file that FAKE_PLAN names, at each start.
+Standard library only. What goes wrong, and when, is read from the JSON file that FAKE_PLAN names, at each start; under
+mpirun or srun its table `ranks` says more about one rank.
 Everything in here ends by itself after a minute, so that a failing test leaves nothing for long.
 """
 
@@ -76,23 +77,13 @@ class Handler(BaseHTTPRequestHandler):
 
 def main() -> None:
     plan = json.loads(Path(os.environ["FAKE_PLAN"]).read_text())
+    rank = os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("SLURM_PROCID", ""))
+    plan |= plan.get("ranks", {}).get(rank, {})
     options = flags()
     print("fake server says hello", flush=True)
     if plan.get("exit_at_start") is not None:
         print("fake server cannot start", file=sys.stderr, flush=True)
         sys.exit(plan["exit_at_start"])
-    prefix = next(v for v in options["--backend-config"] if "shm-region-prefix-name" in v).rpartition("=")[2]
-    Path(f"/dev/shm/{prefix}region").write_bytes(b"x")
-    run_dir = Path(os.environ["SEEKSERVE_RUN_DIR"])
-    stubs = []
-    for model in options["--load-model"]:
-        pid = os.fork()
-        if pid == 0:
-            stub(run_dir, model, plan)
-        stubs.append(pid)
-    Handler.plan, Handler.models = plan, options["--load-model"]
-    header, _, key = options["--http-restricted-api"][0].partition(":")[2].partition("=")
-    Handler.admin = (header, key)
     stop = threading.Event()
 
     def on_term(_number: int, _frame: object) -> None:
@@ -100,8 +91,23 @@ def main() -> None:
             stop.set()
 
     signal.signal(signal.SIGTERM, on_term)
+    prefix = next(v for v in options["--backend-config"] if "shm-region-prefix-name" in v).rpartition("=")[2]
+    Path(f"/dev/shm/{prefix}region").write_bytes(b"x")
+    run_dir = Path(os.environ["SEEKSERVE_RUN_DIR"])
+    stubs = []
+    for model in options["--load-model"]:
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            stub(run_dir, model, plan)
+        stubs.append(pid)
+    Handler.plan, Handler.models = plan, options["--load-model"]
+    listens = options.get("--allow-http") != ["false"]
+    if listens:
+        header, _, key = options["--http-restricted-api"][0].partition(":")[2].partition("=")
+        Handler.admin = (header, key)
     stop.wait(plan.get("load_s", 0.0))
-    for flag in ("--http-port", "--metrics-port"):
+    for flag in ("--http-port", "--metrics-port") if listens else ():
         server = ThreadingHTTPServer((options["--http-address"][0], int(options[flag][0])), Handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
     stop.wait(END_S)

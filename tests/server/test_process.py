@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from seekserve.server.process import ServerProcess, describe_status, kill_group, living_members
+from seekserve.server.process import ServerProcess, describe_status, kill_all, living_members
 
 WITH_CHILD = "import os, time\nprint('up', flush=True)\nos.fork()\ntime.sleep(30)"
 
@@ -70,15 +70,15 @@ def test_the_tail_holds_both_streams_and_only_of_this_start(start: list[ServerPr
     assert (tmp_path / "log").read_text().startswith("of an earlier start")
 
 
-def test_a_group_of_the_caller_itself_is_never_killed() -> None:
+def test_the_session_of_the_caller_itself_is_never_killed() -> None:
     with pytest.raises(AssertionError):
-        kill_group(os.getpgrp())
+        kill_all(os.getsid(0))
 
 
-def test_killing_an_empty_group_is_fine() -> None:
+def test_killing_an_empty_session_is_fine() -> None:
     done = subprocess.Popen([sys.executable, "-I", "-S", "-c", ""], start_new_session=True)
     done.wait()
-    assert kill_group(done.pid)
+    assert kill_all(done.pid)
 
 
 @pytest.mark.parametrize(

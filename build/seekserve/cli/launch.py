@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from seekserve.server.options import LaunchOptions
+from seekserve.server.options import LAUNCHERS, RANKS, LaunchOptions
 
 __all__ = ["command"]
 
@@ -51,7 +51,11 @@ _SECONDS: dict[str, Any] = {"type": click.FloatRange(min=0, min_open=True), "met
 @_option("--pid-file", "Write the launch record here too, besides the state folder.", **_PATH)
 @_option("--log-file", "Where the server's output goes; without it, a file that a clean stop removes.", **_PATH)
 @_option("--log-verbose", "tritonserver's own verbosity.", type=click.IntRange(min=0), metavar="LEVEL")
-@_option("--ready-timeout-s", "Longest time from start to the first generation.", **_SECONDS)
+@_option(
+    "--ready-timeout-s",
+    "Longest time from start to the first generation.  [default: 600, or what the bundles' weights need]",
+    **_SECONDS,
+)
 @_option(
     "--exit-timeout-s", "How long a stop waits for requests in flight.", type=click.IntRange(min=0), metavar="SECONDS"
 )
@@ -61,6 +65,13 @@ _SECONDS: dict[str, Any] = {"type": click.FloatRange(min=0, min_open=True), "met
 @_option("--poll-s", "Pause between two looks at the server.", **_SECONDS)
 @_option("--max-restarts", "More restarts than this within the window end the launch.", type=click.IntRange(min=0))
 @_option("--restart-window-s", "The window that --max-restarts counts in.", **_SECONDS)
+@_option("--ranks", "How the ranks of an engine on several GPUs run.", type=click.Choice(RANKS))
+@_option("--launcher", "What starts ranks that tritonserver does not start itself.", type=click.Choice(LAUNCHERS))
+@_option("--hosts", "Hosts with their GPUs, this one first: node1:8,node2:8.", metavar="LIST")
+@_option("--hostfile", "The same from a file of lines `node1 slots=8`.", **_PATH)
+@_option("--world-size", "Refuse the launch unless the engines have this many ranks.", type=click.IntRange(min=1))
+@_option("--mpi-interface", "Network interface for MPI; `lo` cures some hanging starts on one node.", metavar="NAME")
+@_option("--shared-dir", "Folder that every node sees, for the run folder of several nodes.", **_PATH)
 @click.option("--config", help="File of choices.  [default: ./seekserve.yaml]", **_PATH)
 @click.option("--detach", is_flag=True, help="Return once the server is ready; a process of its own watches over it.")
 @click.option("--dry-run", is_flag=True, help="Check everything, print what would be run, start nothing.")
@@ -71,6 +82,8 @@ def command(config: Path | None, detach: bool, dry_run: bool, as_json: bool, **f
     Ready only after a real generation. The server is restarted when its backend is dead or silent (noticed within 5
     seconds) or stays in one engine step (noticed after 60 seconds, --engine-stall-s).
     SIGINT or SIGTERM drains and stops, a second one kills.
+    An engine on several GPUs is run by the plan that fits it (--dry-run prints it and why): one process, or one for
+    each rank by MPI. The number of ranks comes from the bundle. A dead rank ends and restarts all of them.
     Exit: 0 after a clean stop, 2 bad input, 3 ports taken, 4 server.
     """
     from seekserve.server.choosing import choose_options
@@ -93,20 +106,11 @@ def command(config: Path | None, detach: bool, dry_run: bool, as_json: bool, **f
 
 
 def _print_plan(options: LaunchOptions, *, as_json: bool) -> None:
-    from seekserve.server.command import build_argv, mask
+    from seekserve.server.plan_text import plan_json, plan_lines
     from seekserve.server.preflight import new_launch_id, prepare
 
-    prepared = prepare(options, os.environ, new_launch_id())
-    secrets = (prepared.command.admin_key, prepared.probe_key)
-    argv = [mask(argument, secrets) for argument in build_argv(prepared.command)]
-    env = {name: mask(value, secrets) for name, value in prepared.env_changes.items()}
-    if as_json:
-        click.echo(json.dumps({"argv": argv, "env": env, "found_by": prepared.server.found_by}, indent=2))
-        return
-    click.echo(f"# tritonserver found by {prepared.server.found_by}; keys are masked")
-    for name, value in env.items():
-        click.echo(f"{name}={shlex.quote(value)} \\")
-    click.echo(" \\\n  ".join(shlex.quote(argument) for argument in argv))
+    prepared = prepare(options, os.environ, new_launch_id(), for_show=True)
+    click.echo(json.dumps(plan_json(prepared), indent=2) if as_json else "\n".join(plan_lines(prepared)))
 
 
 def _detach(options: LaunchOptions, *, as_json: bool) -> None:

@@ -22,6 +22,7 @@ ADMIN_HEADER = "seekserve-admin-key"
 # Request class, tenant and deadline may come as headers; the backend reads them as request parameters.
 FORWARDED_HEADERS = "(?i)^(x-request-type|x-tenant|x-deadline-ms)$"
 RESTRICTED_APIS = ("model-repository", "shared-memory", "trace", "logging")
+_NO_LISTENERS = ("--allow-http=false", "--allow-grpc=false", "--allow-metrics=false")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,27 +43,18 @@ class ServerCommand:
     has_gpu: bool
     configs_complete: bool
     """True where every model is ours: the renderer leaves nothing to complete, which saves a stub start per model."""
+    listens: bool = True
+    """False for a rank that only computes: it opens no port."""
 
 
 def build_argv(command: ServerCommand) -> list[str]:
-    guard = f"{','.join(RESTRICTED_APIS)}:{ADMIN_HEADER}={command.admin_key}"
-    ports = command.ports
     argv = [
         str(command.binary),
         f"--model-repository={command.repository}",
         f"--backend-directory={command.backend_dir}",
         "--model-control-mode=explicit",
         *(f"--load-model={name}" for name in command.models),
-        f"--http-address={command.host}",
-        f"--http-port={ports.http}",
-        f"--grpc-address={command.host}",
-        f"--grpc-port={ports.grpc}",
-        f"--metrics-address={command.host}",
-        f"--metrics-port={ports.metrics}",
-        f"--http-restricted-api={guard}",
-        f"--grpc-restricted-protocol={guard}",
-        f"--http-header-forward-pattern={FORWARDED_HEADERS}",
-        f"--grpc-header-forward-pattern={FORWARDED_HEADERS}",
+        *(_listeners(command) if command.listens else _NO_LISTENERS),
         f"--backend-config=python,shm-region-prefix-name={command.shm_prefix}",
         f"--backend-config=python,stub-timeout-seconds={math.ceil(command.ready_timeout_s)}",
         f"--exit-timeout-secs={command.exit_timeout_s}",
@@ -75,6 +67,23 @@ def build_argv(command: ServerCommand) -> list[str]:
         # Otherwise the server logs errors about a driver that nobody expects here.
         argv += ["--allow-gpu-metrics=false", "--pinned-memory-pool-byte-size=0"]
     return argv
+
+
+def _listeners(command: ServerCommand) -> list[str]:
+    guard = f"{','.join(RESTRICTED_APIS)}:{ADMIN_HEADER}={command.admin_key}"
+    ports = command.ports
+    return [
+        f"--http-address={command.host}",
+        f"--http-port={ports.http}",
+        f"--grpc-address={command.host}",
+        f"--grpc-port={ports.grpc}",
+        f"--metrics-address={command.host}",
+        f"--metrics-port={ports.metrics}",
+        f"--http-restricted-api={guard}",
+        f"--grpc-restricted-protocol={guard}",
+        f"--http-header-forward-pattern={FORWARDED_HEADERS}",
+        f"--grpc-header-forward-pattern={FORWARDED_HEADERS}",
+    ]
 
 
 def build_env_changes(

@@ -44,6 +44,8 @@ def launch_detached(options: LaunchOptions, env: Mapping[str, str]) -> tuple[Pat
         http_port=ports.http,
         grpc_port=ports.grpc,
         metrics_port=ports.metrics,
+        hostfile=options.hostfile and options.hostfile.absolute(),
+        shared_dir=options.shared_dir and options.shared_dir.absolute(),
         pid_file=record_path,
         log_file=log_file,
     )

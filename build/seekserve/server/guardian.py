@@ -1,7 +1,8 @@
 """Cleans up after a launch whose own process was killed outright; a separate small process, standard library only.
 
-It reads orders from a pipe that only the launch holds: `group N` (end this process group), `done` (nothing to do).
-When the pipe closes without `done`, it ends the group, removes the launch's shared memory and its run folder.
+It reads orders from a pipe that only the launch holds: `session N` (end this session), `done` (nothing to do). When the
+pipe closes without `done`, it ends the session and whoever carries the run folder in its environment (ranks and workers
+may have left the session), and removes the launch's shared memory and its run folder.
 Run as a file, not as a module, so that it imports nothing of the package.
 """
 
@@ -32,11 +33,11 @@ class Guardian:
             text=True,
         )
 
-    def watch(self, group: int) -> None:
-        self._order(f"group {group}")
+    def watch(self, session: int) -> None:
+        self._order(f"session {session}")
 
     def dismiss(self) -> None:
-        """Only after the group, the shared memory and the run folder are gone."""
+        """Only after the processes, the shared memory and the run folder are gone."""
         self._order("done")
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -51,27 +52,47 @@ class Guardian:
             self._process.stdin.flush()
 
 
-def _kill(group: int) -> None:
-    for _ in range(50):
+def _members(session: int, run_dir: str) -> list[int]:
+    """Running processes of the launch, read from /proc."""
+    mark = f"SEEKSERVE_RUN_DIR={run_dir}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
         try:
-            os.killpg(group, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
+            # The name in brackets may hold anything; state and session come after the last bracket.
+            fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
+            is_member = int(fields[3]) == session or mark in (entry / "environ").read_bytes().split(b"\0")
+        except (OSError, IndexError, ValueError):
+            continue
+        if is_member and fields[0] != b"Z":
+            found.append(int(entry.name))
+    return found
+
+
+def _kill(session: int, run_dir: str) -> None:
+    for _ in range(100):
+        members = _members(session, run_dir)
+        if not members:
             return
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
 
 
 def main(shm_prefix: str, run_dir: str) -> None:
     for quiet in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(quiet, signal.SIG_IGN)
-    group = 0
+    session = 0
     for line in sys.stdin:
         word, _, number = line.strip().partition(" ")
         if word == "done":
             return
-        if word == "group":
-            group = int(number)
-    if group > 1:
-        _kill(group)
+        if word == "session":
+            session = int(number)
+    if session > 1:
+        _kill(session, run_dir)
     for path in Path("/dev/shm").glob(shm_prefix + "*"):
         path.unlink(missing_ok=True)
     shutil.rmtree(run_dir, ignore_errors=True)

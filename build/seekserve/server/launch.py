@@ -133,12 +133,15 @@ class Launch:
             self._record("starting").write()
         if cleaned is not None:
             self._tell("warning", f"the launch before was not stopped cleanly: {cleaned}")
-        self._tell("starting", f"{prepared.server.binary} (found by {prepared.server.found_by}), log {self.log_file}")
+        binary = f"{prepared.server.binary} (found by {prepared.server.found_by}), log {self.log_file}"
+        plan = f"plan {prepared.plan.summary}; " if prepared.plan.world_size > 1 else ""
+        self._tell("starting", plan + binary)
 
     def wait_ready(self) -> float:
         """Seconds until the first generation; StartFailed with the end of the log otherwise."""
         names = ", ".join(self.models)
-        self._tell("loading", f"loading {names}")
+        limit = f", up to {self.prepared.ready_timeout_s:g} s" if self.prepared.plan.world_size > 1 else ""
+        self._tell("loading", f"loading {names}{limit}")
         self._ready_s = self._running().wait_ready()
         if self.restarts:
             self._try_to_record("ready")
@@ -189,12 +192,18 @@ class Launch:
                 self.restarts += 1
                 run.spawn()
                 self._try_to_record("restarting")
-            self._tell("restarting", f"restarting tritonserver (restart {self.restarts})")
+            self._tell("restarting", self._restart_text())
             try:
                 self.wait_ready()
                 return
             except StartFailed as error:
                 trouble = error.message.splitlines()[0]
+
+    def _restart_text(self) -> str:
+        what = "all ranks" if self.prepared.plan.is_group else "tritonserver"
+        first = "" if self._ready_s is None else f"; the start before took {self._ready_s:.1f} s"
+        limit_s = self.prepared.ready_timeout_s
+        return f"restarting {what} (restart {self.restarts}), to be ready again within {limit_s:g} s{first}"
 
     def stop(self) -> int:
         """Drains and ends the server; 0 after a clean stop, 4 otherwise. A second signal: at once."""
@@ -271,6 +280,8 @@ class Launch:
             started_s=self._started_s,
             ready_s=self._ready_s,
             error=self._error,
+            plan=prepared.plan.summary,
+            world_size=prepared.plan.world_size,
         )
 
     def _tell(self, kind: str, text: str, **data: object) -> None:

@@ -6,8 +6,8 @@ Names are matched against a strict pattern and must stay inside the repository, 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,13 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,126}[A-Za-z0-9_]|[A-Za-z0-9]")
 class ServedModel:
     name: str
     backend: str
+    folder: Path
     bundle_dir: Path | None
     policy_file: Path | None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Those of config.pbtxt."""
+    instances: int = 1
+    """Of all instance groups together."""
 
     @property
     def is_ours(self) -> bool:
@@ -73,8 +78,11 @@ def _read_model(repository: Path, folder: Path) -> ServedModel:
     return ServedModel(
         name=folder.name,
         backend=config.backend,
+        folder=folder,
         bundle_dir=_path(folder, config, "bundle_dir"),
         policy_file=_path(folder, config, "policy_file"),
+        parameters={key: value.string_value for key, value in config.parameters.items()},
+        instances=sum(group.count or 1 for group in config.instance_group) or 1,
     )
 
 

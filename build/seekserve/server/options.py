@@ -6,13 +6,16 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DEFAULT_PORTS", "LaunchOptions", "is_loopback"]
+__all__ = ["DEFAULT_PORTS", "LAUNCHERS", "RANKS", "LaunchOptions", "is_loopback"]
 
 DEFAULT_PORTS = (8000, 8001, 8002)
 """HTTP, gRPC, metrics: Triton's own."""
 
+RANKS = ("auto", "single", "mpi", "orchestrator")
+LAUNCHERS = ("mpirun", "srun")
+
 # JSON has no tuples and no paths.
-_PATHS = frozenset({"repository", "backend_dir", "tritonserver", "pid_file", "log_file"})
+_PATHS = frozenset({"repository", "backend_dir", "tritonserver", "pid_file", "log_file", "hostfile", "shared_dir"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +40,8 @@ class LaunchOptions:
     """tritonserver's output; None: a file in the state folder, removed after a run without trouble."""
     log_verbose: int = 0
     """tritonserver's own verbosity level."""
-    ready_timeout_s: float = 600.0
-    """From start to the first generation. A large model loads for tens of minutes: raise it."""
+    ready_timeout_s: float | None = None
+    """From start to the first generation; None: as long as the bundles say that loading their weights may take."""
     exit_timeout_s: int = 30
     """How long a stopping server waits for requests in flight."""
     poll_s: float = 0.5
@@ -52,6 +55,20 @@ class LaunchOptions:
     max_restarts: int = 3
     restart_window_s: float = 600.0
     """More than `max_restarts` within this window ends the launch."""
+    ranks: str = "auto"
+    """One of RANKS: how the ranks of an engine on several GPUs are run."""
+    launcher: str = "mpirun"
+    """One of LAUNCHERS: what starts ranks where tritonserver alone does not."""
+    hosts: str | None = None
+    """`a:8,b:8`: hosts with their slots, this one first; None: this machine."""
+    hostfile: Path | None = None
+    """The same from a file of Open MPI's form."""
+    world_size: int | None = None
+    """A number of ranks to check against; the engines alone decide it."""
+    mpi_interface: str | None = None
+    """Network interface of MPI's own TCP traffic."""
+    shared_dir: Path | None = None
+    """Folder that every node sees, for the run folder; needed with several nodes."""
 
     def to_json(self) -> dict[str, Any]:
         return {key: str(value) if isinstance(value, Path) else value for key, value in asdict(self).items()}

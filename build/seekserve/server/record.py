@@ -50,6 +50,10 @@ class LaunchRecord:
     ready_s: float | None = None
     """Seconds from start to the first generation, of the latest start."""
     error: str | None = None
+    plan: str = "single"
+    """What runs, in words."""
+    world_size: int = 1
+    """Ranks of all engines together."""
 
     def write(self) -> None:
         """To every place; then raises the OSError of the first that failed, if any did."""

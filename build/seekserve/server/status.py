@@ -39,6 +39,8 @@ class ServerStatus:
     up_s: float | None = None
     restarts: int | None = None
     log_file: str | None = None
+    plan: str | None = None
+    """Where it is more than one process with one rank."""
     error: str | None = None
     models: tuple[ModelStatus, ...] = field(default=())
 
@@ -71,6 +73,7 @@ def status_of_record(path: Path) -> ServerStatus:
         up_s=time.time() - record.started_s if is_supervised else None,
         restarts=record.restarts,
         log_file=record.log_file,
+        plan=record.plan if record.world_size > 1 else None,
         error=record.error,
         models=models,
     )
@@ -111,6 +114,7 @@ def status_lines(status: ServerStatus) -> list[str]:
     lines = [head, f"  HTTP     {status.http_url}"]
     lines += [f"  gRPC     {status.grpc_url}"] if status.grpc_url is not None else []
     lines += [f"  metrics  {status.metrics_url}"]
+    lines += [f"  plan     {status.plan}"] if status.plan is not None else []
     lines += [f"  log      {status.log_file}"] if status.log_file is not None else []
     lines += [f"  error    {status.error}"] if status.error is not None else []
     for model in status.models:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from seekserve.server.heartbeat import HeartbeatWatch, is_running, read_heartbeats
 from seekserve.server.options import LaunchOptions
-from seekserve.server.process import ServerProcess, describe_status
+from seekserve.server.process import ServerProcess
 
-__all__ = ["RestartBudget", "ServerWatch", "ended_sentence", "loading_trouble"]
+__all__ = ["RestartBudget", "ServerWatch", "loading_trouble"]
 
 _LIVE_EVERY_S = 2.0
 
@@ -45,6 +45,7 @@ class ServerWatch:
         run_dir: Path,
         expected: Sequence[str],
         options: LaunchOptions,
+        ready_timeout_s: float,
         is_live: Callable[[], bool],
         now_s: float,
     ) -> None:
@@ -57,17 +58,17 @@ class ServerWatch:
             expected=expected,
             stall_timeout_s=options.stall_timeout_s,
             engine_stall_s=options.engine_stall_s,
-            rebuild_timeout_s=options.ready_timeout_s,
+            rebuild_timeout_s=ready_timeout_s,
             now_s=now_s,
             is_running=is_running,
         )
 
     def trouble(self, now_s: float) -> str | None:
-        return (
-            ended_sentence(self._process)
-            or self._beats.trouble(read_heartbeats(self._run_dir), now_s)
-            or self._liveness_trouble(now_s)
-        )
+        return self._process.trouble() or self._stub_trouble(now_s) or self._liveness_trouble(now_s)
+
+    def _stub_trouble(self, now_s: float) -> str | None:
+        symptom = self._beats.trouble(read_heartbeats(self._run_dir), now_s)
+        return None if symptom is None else self._process.explain(symptom)
 
     def _liveness_trouble(self, now_s: float) -> str | None:
         """Asked seldom: a hung server costs a whole HTTP timeout, and the heartbeats must be looked at in between."""
@@ -84,15 +85,12 @@ class ServerWatch:
         return None
 
 
-def ended_sentence(process: ServerProcess) -> str | None:
-    status = process.status()
-    return None if status is None else f"tritonserver (pid {process.pid}) ended with {describe_status(status)}"
-
-
 def loading_trouble(process: ServerProcess, run_dir: Path) -> str | None:
     """While loading only an end counts: an engine that loads may hold its stub up for minutes."""
-    ended = ended_sentence(process)
+    ended = process.trouble()
     if ended is not None:
         return ended
     dead = next((beat for beat in read_heartbeats(run_dir) if not is_running(beat.pid)), None)
-    return None if dead is None else f"the stub of model {dead.model!r} (pid {dead.pid}) died while loading"
+    if dead is None:
+        return None
+    return process.explain(f"the stub of model {dead.model!r} (pid {dead.pid}) died while loading")
