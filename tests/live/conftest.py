@@ -9,8 +9,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ import pytest
 
 MISSING = [n for n in ("torch", "transformers", "pytriton") if importlib.util.find_spec(n) is None]
 TINY = "tiny_deepseek_v3"
+_REPORTED_LINES = 40
+_REPORTED_LOG_CHARS = 4000
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,7 +42,7 @@ class Deployment:
 
 
 class Server:
-    """A `seekserve launch` in a process of its own."""
+    """A `seekserve launch` in a process of its own; what it says is read as it comes, so that it never has to wait."""
 
     def __init__(self, deployment: Deployment, *options: str, repository: Path | None = None) -> None:
         self.record = deployment.folder / f"launch-{os.getpid()}-{id(self)}.json"
@@ -59,16 +63,46 @@ class Server:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        self._said: list[str] = []
+        self._waited_for = 0
+        self._has_ended = False
+        self._heard = threading.Condition()
+        self._reader = threading.Thread(target=self._read, name="launch-reader", daemon=True)
+        self._reader.start()
+        _started.append(self)
         self.ready = self.wait_event("ready")
 
-    def wait_event(self, kind: str) -> dict[str, Any]:
+    def wait_event(self, kind: str, timeout_s: float = 300.0) -> dict[str, Any]:
+        """The next event of the kind after the one that was waited for last."""
+        deadline = time.monotonic() + timeout_s
+        with self._heard:
+            while True:
+                while self._waited_for < len(self._said):
+                    line = self._said[self._waited_for]
+                    self._waited_for += 1
+                    if line.startswith("{") and (event := json.loads(line))["event"] == kind:
+                        return dict(event)
+                assert not self._has_ended, f"launch ended before {kind!r}:\n{self.report()}"
+                left_s = deadline - time.monotonic()
+                assert left_s > 0, f"no event {kind!r} in {timeout_s:g} s:\n{self.report()}"
+                self._heard.wait(left_s)
+
+    def report(self) -> str:
+        """For whoever has to find out why a test failed."""
+        log = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else "(no log)"
+        said = "".join(line[:500].rstrip() + "\n" for line in self._said[-_REPORTED_LINES:])
+        state = f"running, pid {self.process.pid}" if self.process.poll() is None else f"exit {self.process.poll()}"
+        return f"launch ({state}) said:\n{said}end of {self.log.name}:\n{log[-_REPORTED_LOG_CHARS:]}"
+
+    def _read(self) -> None:
         assert self.process.stdout is not None
-        seen = []
         for line in self.process.stdout:
-            seen.append(line)
-            if line.startswith("{") and (event := json.loads(line))["event"] == kind:
-                return dict(event)
-        raise AssertionError(f"launch ended before {kind!r}:\n{''.join(seen)}\n{self.log.read_text()[-2000:]}")
+            with self._heard:
+                self._said.append(line)
+                self._heard.notify_all()
+        with self._heard:
+            self._has_ended = True
+            self._heard.notify_all()
 
     @property
     def grpc(self) -> str:
@@ -89,10 +123,25 @@ class Server:
     def stop(self) -> int:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(60)
+        self._reader.join(10)
         assert self.process.stdout is not None
-        self.process.stdout.read()
         self.process.stdout.close()
-        return self.process.wait(60)
+        return code
+
+
+_started: list[Server] = []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows what its servers said: those still running, and the last one that a test had for itself."""
+    report = yield
+    if report.failed:
+        for server in _started:
+            if server.process.poll() is None or server is _started[-1]:
+                report.sections.append((f"server {server.log.name}", server.report()))
+    return report
 
 
 def run_cli(*arguments: object) -> None:
@@ -121,4 +170,4 @@ def server(deployment: Deployment) -> Iterator[Server]:
         yield started
     finally:
         code = started.stop()
-    assert code == 0, f"launch ended with {code}:\n{started.log.read_text()[-3000:]}"
+    assert code == 0, started.report()

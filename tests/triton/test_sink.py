@@ -103,3 +103,17 @@ def test_polling_never_runs_beside_final() -> None:
         for thread in threads:
             thread.join()
         assert not faults
+
+
+def test_the_last_answer_keeps_a_distance_from_the_one_before() -> None:
+    now = [10.0]
+    sink = TritonSink(Sender(), Utils, clock=lambda: now[0])
+    assert sink.hold_s() == 0.0, "nothing was sent that could still be on its way"
+    sink.send(MORE)
+    hold_s = sink.hold_s()
+    assert 0.0 < hold_s <= 0.005, "long enough for a write, short against a step"
+    now[0] += hold_s / 2
+    sink.send(MORE)
+    assert sink.hold_s() == pytest.approx(hold_s)
+    now[0] += 2 * hold_s
+    assert sink.hold_s() == 0.0

@@ -1,13 +1,15 @@
 """One client's end of a decoupled request: tensors out, errors out, and the question whether it is still there.
 
-Two rules learnt from crashes of the whole server (Triton 24.10): `is_cancelled()` is never called after or beside
-FINAL, and FINAL goes out exactly once, inline with the last data. A lock and a closed flag keep both.
+Three rules learnt from crashes of the whole server (Triton 24.10): `is_cancelled()` is never called after or beside
+FINAL; FINAL goes out exactly once, inline with the last data; and FINAL keeps a distance from the response before it.
+A lock and a closed flag keep the first two, `hold_s` tells the outbox about the third.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,14 +23,18 @@ __all__ = ["TritonSink"]
 _log = logging.getLogger(__name__)
 _TYPE_BY_NAME = {spec.name: spec.data_type for spec in OUTPUTS}
 _NUMPY_TYPES = {"STRING": "O", "INT32": "i4", "FP32": "f4"}
+# A client that cancels while the response before is still being written, and whose FINAL comes in that moment, makes
+# the gRPC front end release the stream's state twice: the server dies, or stands still for good. A write takes well
+# under a millisecond; an engine with a model seldom steps faster than this, so only toys wait.
+_QUIET_S = 0.002
 
 
 class TritonSink:
     """Implements the outbox's Sink over a `pb_utils.InferenceResponseSender`."""
 
-    __slots__ = ("_empty", "_is_broken", "_lock", "_sender", "_utils")
+    __slots__ = ("_clock", "_empty", "_is_broken", "_lock", "_sender", "_sent_s", "_utils")
 
-    def __init__(self, sender: Any, utils: Any) -> None:
+    def __init__(self, sender: Any, utils: Any, clock: Callable[[], float] = time.monotonic) -> None:
         import numpy
 
         self._empty = numpy.empty
@@ -36,6 +42,8 @@ class TritonSink:
         self._utils = utils
         self._lock = threading.Lock()
         self._is_broken = False
+        self._clock = clock
+        self._sent_s: float | None = None
 
     def send(self, chunk: Chunk) -> None:
         self._deliver(lambda: self._response(chunk), is_last=chunk.finish_reason is not None)
@@ -50,6 +58,9 @@ class TritonSink:
                 return self._is_broken
             return bool(self._sender.is_cancelled())
 
+    def hold_s(self) -> float:
+        return 0.0 if self._sent_s is None else max(0.0, self._sent_s + _QUIET_S - self._clock())
+
     def _deliver(self, build: Callable[[], Any], *, is_last: bool) -> None:
         with self._lock:
             sender = self._sender
@@ -63,6 +74,7 @@ class TritonSink:
                     sender.send(response, flags=self._utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
                 else:
                     sender.send(response)
+                    self._sent_s = self._clock()
             except Exception:
                 _log.exception("a response could not be sent; the stream is closed")
                 self._sender, self._is_broken = None, True
