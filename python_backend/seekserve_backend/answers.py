@@ -34,6 +34,8 @@ class Inbound:
     echo_prompt: bool = False
     wants_num_input_tokens: bool = False
     wants_num_output_tokens: bool = False
+    wants_logprobs: bool = False
+    beam_width: int = 1
     request_class: str | None = None
     tenant: str = ""
     deadline_ms: int | None = None
@@ -57,3 +59,6 @@ class Chunk:
     queue_ms: float | None = None
     num_input_tokens: int | None = None
     num_output_tokens: int | None = None
+    logprobs: tuple[float, ...] | None = None
+    """Of the tokens whose text this chunk completes."""
+    cumulative_logprob: float | None = None

@@ -35,7 +35,8 @@ class EngineLoop:
         self._desk = desk
         self._engine_factory = engine_factory
         self._engine: Engine | None = engine_factory()
-        self.kind = self._engine.info.kind
+        self.info = self._engine.info
+        """Of the first engine; one made after it failed is made of the same bundle."""
         self._cancels: list[str] = []
         self._held: dict[str, Release] = {}
         """Released by the core, not yet taken by the engine."""
@@ -91,8 +92,14 @@ class EngineLoop:
                 decisions = desk.core.step(now, self._signals())
                 cancels, self._cancels = self._cancels, []
                 if not (self._in_engine or self._held or decisions or cancels):
-                    desk.cond.wait(self._idle_wait_s(now))
-                    continue
+                    if desk.cond.wait(self._idle_wait_s(now)):
+                        continue
+                    is_quiet = True
+                else:
+                    is_quiet = False
+            if is_quiet:
+                self._look_after_idle_engine()
+                continue
             try:
                 self._act(decisions, cancels)
                 if self._engine is not None and (self._in_engine or cancels):
@@ -101,6 +108,14 @@ class EngineLoop:
             except Exception as error:  # an engine may raise anything; no request may be lost for it
                 self._engine_failed(error)
             desk.outbox.flush()
+
+    def _look_after_idle_engine(self) -> None:
+        """An engine that pushes may die with nothing to do: better noticed here than by the next request."""
+        if self._engine is not None:
+            try:
+                self._engine.step(0.0)
+            except Exception as error:
+                self._engine_failed(error)
 
     def _idle_wait_s(self, now: float) -> float:
         deadline = self._desk.core.next_deadline_s()
@@ -213,6 +228,8 @@ class EngineLoop:
             return
         assert live.detokenizer is not None, "tokenised before it was released"
         live.completion_tokens += len(event.token_ids)
+        if live.logprobs is not None:
+            live.logprobs.add(event.token_ids, event.logprobs)
         piece = live.detokenizer.feed(event.token_ids)
         if piece.stopped:
             self._answer(live, live.last(piece.text, "stop"))
@@ -285,4 +302,6 @@ def _engine_request(live: Live, release: Release) -> EngineRequest:
         max_tokens=release.max_tokens,
         sampling=inbound.sampling,
         stop_ids=() if inbound.end_id is None else (inbound.end_id,),
+        wants_logprobs=inbound.wants_logprobs,
+        beam_width=inbound.beam_width,
     )

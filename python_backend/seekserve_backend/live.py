@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .answers import Chunk, Inbound
 from .contract.refusal import ErrorLine
+from .logprobs import LogprobTrail
 from .outbox import Sink
 from .text.detokenizer import Detokenizer
 
@@ -23,6 +24,7 @@ class Live:
         "inbound",
         "is_closed",
         "lane",
+        "logprobs",
         "prompt_ids",
         "prompt_text",
         "queue_ms",
@@ -38,6 +40,8 @@ class Live:
         self.prompt_ids: tuple[int, ...] = ()
         self.prompt_text = ""
         self.detokenizer: Detokenizer | None = None
+        self.logprobs: LogprobTrail | None = None
+        """For a request that wants them."""
         self.queue_ms = 0.0
         self.completion_tokens = 0
         self.is_closed = False
@@ -79,6 +83,7 @@ class Live:
     def _chunk(self, text: str, finish_reason: str | None) -> Chunk:
         is_first, self._is_first = self._is_first, False
         is_last = finish_reason is not None
+        logprobs, cumulative = self._take_logprobs(len(text), is_last=is_last)
         if is_first and self.inbound.echo_prompt:
             text = self.prompt_text + text
         return Chunk(
@@ -89,4 +94,14 @@ class Live:
             queue_ms=self.queue_ms if is_first or is_last else None,
             num_input_tokens=len(self.prompt_ids) if is_last and self.inbound.wants_num_input_tokens else None,
             num_output_tokens=self.completion_tokens if is_last and self.inbound.wants_num_output_tokens else None,
+            logprobs=logprobs,
+            cumulative_logprob=cumulative,
         )
+
+    def _take_logprobs(self, text_chars: int, *, is_last: bool) -> tuple[tuple[float, ...] | None, float | None]:
+        trail = self.logprobs
+        if trail is None:
+            return None, None
+        is_cut = self.detokenizer is not None and self.detokenizer.stopped
+        taken = trail.take(text_chars, is_last=is_last, is_cut=is_cut)
+        return taken or None, trail.cumulative

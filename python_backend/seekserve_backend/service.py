@@ -20,8 +20,9 @@ from .core.types import Refused, Request, Snapshot
 from .departures import Departures
 from .desk import Desk, refused_line
 from .engine_loop import EngineLoop
-from .engines.port import Engine, EngineStats
+from .engines.port import Engine, EngineInfo, EngineStats
 from .live import Live
+from .logprobs import LogprobTrail
 from .outbox import Outbox, Sink
 from .text.detokenizer import Detokenizer
 from .text.token_bytes import TokenBytes
@@ -116,7 +117,7 @@ class Service:
         return ServiceStats(
             snapshot=snapshot,
             engine=loop.stats(),
-            engine_kind=loop.kind,
+            engine_kind=loop.info.kind,
             outbox_depth=self._outbox.depth,
             engine_restarts=loop.restarts,
             engine_loop_age_s=loop.age_s,
@@ -158,8 +159,11 @@ class Service:
 
     def _take_in(self, live: Live) -> None:
         desk, inbound = self._desk, live.inbound
+        _check_engine_has(inbound, self._loop.info)
         live.prompt_ids = self._encode(inbound)
         live.detokenizer = Detokenizer(self._vocabulary, inbound.stop_words)
+        if inbound.wants_logprobs:
+            live.logprobs = LogprobTrail(self._vocabulary)
         if inbound.echo_prompt and inbound.text is not None:
             live.prompt_text = inbound.text.decode("utf-8", "replace")
         with desk.cond:
@@ -169,6 +173,19 @@ class Service:
             desk.cond.notify_all()
         if isinstance(outcome, Refused):
             desk.answer(live, refused_line(live, outcome))
+
+
+def _check_engine_has(inbound: Inbound, info: EngineInfo) -> None:
+    """Raises InvalidInput for a wish that this engine cannot fulfil: nothing asked for is left out in silence."""
+    if inbound.beam_width > info.max_beam_width:
+        beams = f"at most {info.max_beam_width} beams" if info.max_beam_width > 1 else "no beams"
+        raise InvalidInput("beam_width", f"{inbound.beam_width} asked for, this {info.kind} engine has {beams}")
+    if inbound.beam_width > 1 and inbound.sampling.temperature > 0:
+        raise InvalidInput("beam_width", "beams are searched, not sampled; send 1, or no temperature")
+    if inbound.wants_logprobs and not info.has_logprobs:
+        raise InvalidInput("return_log_probs", f"this {info.kind} engine has none; leave it out or send False")
+    if inbound.wants_logprobs and inbound.beam_width > 1:
+        raise InvalidInput("return_log_probs", f"not together with beam_width {inbound.beam_width}; send one of them")
 
 
 def _core_request(live: Live) -> Request:

@@ -42,6 +42,9 @@ class RecordingSink:
     def is_cancelled(self) -> bool:
         return self.has_left and not self.done.is_set()
 
+    def hold_s(self) -> float:
+        return 0.0
+
     def _end(self) -> None:
         self.terminals += 1
         self.done.set()
@@ -56,7 +59,7 @@ class RecordingSink:
         return self.answers[-1]
 
 
-def engine_info(limits: Limits = LIMITS, kv: KvCache = KV) -> EngineInfo:
+def engine_info(limits: Limits = LIMITS, kv: KvCache = KV, *, has_logprobs: bool = False) -> EngineInfo:
     return EngineInfo(
         kind="synthetic",
         max_seq_len_tokens=limits.max_seq_len_tokens,
@@ -65,6 +68,7 @@ def engine_info(limits: Limits = LIMITS, kv: KvCache = KV) -> EngineInfo:
         kv_total_blocks=kv.capacity_blocks,
         vocab_size=256,
         eos_ids=(),
+        has_logprobs=has_logprobs,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.service.fakes import RecordingSink, engine_info, policy, service, synthetic
+from tests.service.fakes import LIMITS, RecordingSink, engine_info, policy, service, synthetic
 
 from seekserve_backend.answers import Chunk, Inbound
 from seekserve_backend.contract.refusal import ErrorCode, ErrorLine
@@ -82,6 +82,24 @@ def ask(made: Service, text: bytes = b"hello", **wishes: object) -> RecordingSin
     return sink
 
 
+def until(holds: Callable[[], bool]) -> None:
+    """A thing that never comes fails its test instead of holding up all others."""
+    for _ in range(2000):
+        if holds():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it did not come to this in 20 s")
+
+
+def fill_batch(made: Service) -> list[RecordingSink]:
+    """One by one: on a busy machine four at once may meet a queue that holds three."""
+    sinks: list[RecordingSink] = []
+    for _ in range(LIMITS.max_batch_size):
+        sinks.append(ask(made, max_tokens=60))
+        until(lambda: made.stats().snapshot.running == len(sinks))
+    return sinks
+
+
 def finish_reason(sink: RecordingSink) -> str | None:
     assert isinstance(sink.last, Chunk), sink.last
     return sink.last.finish_reason
@@ -150,12 +168,9 @@ def test_full_queue_is_refused_at_once_with_a_finite_hint() -> None:
     engine = ScriptedEngine(b"abc" * 20)
     engine.is_held = True
     with running(service(lambda: engine, with_policy=policy(max_queue_requests=3))) as made:
-        sinks = [ask(made, max_tokens=60) for _ in range(4)]  # fills the batch
-        while made.stats().snapshot.running < 4:
-            threading.Event().wait(0.01)
+        sinks = fill_batch(made)
         sinks += [ask(made) for _ in range(20)]
-        while made.stats().snapshot.intake:
-            threading.Event().wait(0.01)
+        until(lambda: not made.stats().snapshot.intake)
         threading.Event().wait(0.1)
         refused = [s for s in sinks if s.done.is_set()]
         engine.is_held = False
@@ -170,9 +185,7 @@ def test_a_client_that_leaves_is_noticed_in_the_queue_and_while_running() -> Non
     engine = ScriptedEngine(b"abc" * 20)
     engine.is_held = True
     with running(service(lambda: engine)) as made:
-        first = [ask(made, max_tokens=60) for _ in range(4)]
-        while made.stats().snapshot.running < 4:
-            threading.Event().wait(0.01)
+        first = fill_batch(made)
         waiting = ask(made)
         waiting.has_left = first[0].has_left = True
         assert error(waiting).code is ErrorCode.CANCELLED

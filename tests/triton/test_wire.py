@@ -42,6 +42,8 @@ def test_every_used_input_arrives() -> None:
             "deadline_ms": number(900),
             "exclude_input_in_output": number(False, np.bool_),
             "return_num_input_tokens": number(True, np.bool_),
+            "return_log_probs": number(True, np.bool_),
+            "beam_width": number(4),
         }
     )
     assert got.stop_words == ("END", "停")
@@ -52,6 +54,7 @@ def test_every_used_input_arrives() -> None:
     assert (got.request_class, got.tenant, got.deadline_ms) == ("offline", "team-a", 900)
     assert got.echo_prompt
     assert got.wants_num_input_tokens
+    assert (got.wants_logprobs, got.beam_width) == (True, 4)
 
 
 def test_headers_and_parameters_mean_the_same_as_tensors() -> None:
@@ -84,9 +87,9 @@ def test_an_empty_text_input_beside_the_meant_one_is_allowed() -> None:
         ({"text_input": text("a"), "top_p": number(1.5, np.float32)}, "top_p", "1.5 is outside"),
         ({"text_input": text("a"), "temperature": number(np.nan, np.float32)}, "temperature", "nan is outside"),
         ({"text_input": text("a"), "repetition_penalty": number(0.0, np.float32)}, "repetition_penalty", "above 0"),
-        ({"text_input": text("a"), "beam_width": number(4)}, "beam_width", "not supported"),
+        ({"text_input": text("a"), "beam_width": number(0)}, "beam_width", "0 is below the least allowed, 1"),
         ({"text_input": text("a"), "bad_words": text("x")}, "bad_words", "not supported"),
-        ({"text_input": text("a"), "return_log_probs": number(True, np.bool_)}, "return_log_probs", "not supported"),
+        ({"text_input": text("a"), "return_log_probs": number(7)}, "return_log_probs", "true or false"),
         ({"text_input": text("a"), "stop_words": text(b"\xff")}, "stop_words", "not UTF-8"),
         ({"text_input": text("a"), "stop_words": text(*["x"] * 17)}, "stop_words", "17 texts, at most 16"),
         ({"text_input": text("a"), "tenant": text("t" * 200)}, "tenant", "at most 128"),
@@ -131,7 +134,8 @@ def test_hardly_any_temperature_is_greedy() -> None:
 
 
 def test_neutral_values_of_unsupported_inputs_pass() -> None:
-    read({"text_input": text("a"), "beam_width": number(1), "bad_words": text(""), "pad_id": number(9)})
+    got = read({"text_input": text("a"), "beam_width": number(1), "bad_words": text(""), "pad_id": number(9)})
+    assert (got.wants_logprobs, got.beam_width) == (False, 1)
 
 
 def test_a_response_carries_only_what_it_has() -> None:
@@ -140,3 +144,8 @@ def test_a_response_carries_only_what_it_has() -> None:
     assert [name for name, _ in response_values(last)] == [
         "text_output", "finish_reason", "prompt_tokens", "completion_tokens", "queue_ms",
     ]  # fmt: skip
+
+
+def test_log_probabilities_are_one_row_and_their_sum() -> None:
+    values = response_values(Chunk(text="x", completion_tokens=2, logprobs=(-0.5, -1.0), cumulative_logprob=-1.5))
+    assert values == [("text_output", "x"), ("output_log_probs", (-0.5, -1.0)), ("cum_log_probs", -1.5)]

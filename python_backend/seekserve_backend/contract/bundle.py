@@ -5,10 +5,11 @@ engines, is read as what it means today; any other version is refused with the c
 
     bundle/
       bundle.json
-      tokenizer/      tokenizer.json, tokenizer_config.json
+      tokenizer/      tokenizer.json, tokenizer_config.json, and generation_config.json (`trtllm-engine`)
       weights/        config.json, generation_config.json, *.safetensors, index   (`reference`, `trtllm-pytorch`)
       engine/         config.json, rank0.engine, ...                              (`trtllm-engine`)
       llm_args.yaml   arguments of tensorrt_llm.LLM                               (`trtllm-*`)
+      build.json      flags and inputs of the tools that made the engine          (`trtllm-engine`)
 """
 
 from __future__ import annotations

@@ -63,9 +63,9 @@ INPUTS: tuple[TensorSpec, ...] = (
     _neutral("pad_id", "INT32", None),
     _neutral("bad_words", "STRING", "", dims=(-1,)),
     _neutral("num_return_sequences", "INT32", 1),
-    _neutral("beam_width", "INT32", 1),
+    _in("beam_width", "INT32", "above 1: the best of so many beams, in one piece; refused by engines without beams"),
     _neutral("length_penalty", "FP32", None),
-    _neutral("return_log_probs", "BOOL", False),
+    _in("return_log_probs", "BOOL", "fill output_log_probs and cum_log_probs; refused by engines without them"),
     _neutral("return_context_logits", "BOOL", False),
     _neutral("return_generation_logits", "BOOL", False),
     _neutral("return_perf_metrics", "BOOL", False),
@@ -96,4 +96,11 @@ OUTPUTS: tuple[TensorSpec, ...] = (
     ),
     TensorSpec(name="num_input_tokens", data_type="INT32", help="as prompt_tokens, when asked for"),
     TensorSpec(name="num_output_tokens", data_type="INT32", help="as completion_tokens, when asked for"),
+    TensorSpec(
+        name="output_log_probs",
+        data_type="FP32",
+        dims=(-1, -1),
+        help="one row: the natural log probability of each token whose text this response completes",
+    ),
+    TensorSpec(name="cum_log_probs", data_type="FP32", dims=(-1,), help="their sum since the first response"),
 )

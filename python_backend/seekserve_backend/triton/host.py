@@ -23,6 +23,7 @@ from ..engines.port import Engine, EngineInfo
 from ..prompts import PromptEncoder
 from ..service import Service
 from ..text.token_bytes import TokenBytes
+from .bls import stock_engine_factory
 from .metrics import Metrics
 from .monitor import Monitor
 from .sink import TritonSink
@@ -43,14 +44,16 @@ class Host:
         model = str(args["model_name"])
         bundle_dir = Path(_parameter(config, "bundle_dir"))
         bundle = Bundle.load(bundle_dir)
+        _select_gpus(config, str(args["model_instance_name"]), bundle)
         policy = Policy.load(Path(args["model_repository"]) / _parameter(config, "policy_file"))
         prompts = PromptEncoder(bundle_dir / "tokenizer")
         run_dir = os.environ.get("SEEKSERVE_RUN_DIR")
         self._utils = utils
         self._probe_key = os.environ.get("SEEKSERVE_PROBE_KEY")
+        make_engine = stock_engine_factory(config, utils, bundle, bundle_dir)
         self._service = Service(
             scheduler=Scheduler(policy, bundle.limits, bundle.kv),
-            engine_factory=engine_factory(bundle, bundle_dir),
+            engine_factory=make_engine or engine_factory(bundle, bundle_dir, config),
             encode=prompts.encode,
             vocabulary=TokenBytes.from_tokenizer_json(prompts.tokenizer_json),
         )
@@ -89,8 +92,14 @@ class Host:
         self._monitor.stop()
 
 
-def engine_factory(bundle: Bundle, bundle_dir: Path) -> Callable[[], Engine]:
+def engine_factory(bundle: Bundle, bundle_dir: Path, config: dict[str, Any] | None = None) -> Callable[[], Engine]:
     """How to make the bundle's engine; each call makes a fresh one."""
+    if bundle.trtllm is not None:
+        from ..engines.trtllm.engine import TrtllmEngine
+        from ..engines.trtllm.silence import SILENCE_S
+
+        silence_s = float(_optional_parameter(config or {}, "engine_silence_s") or SILENCE_S)
+        return lambda: TrtllmEngine(bundle_dir, bundle, silence_s=silence_s)
     if bundle.engine == "reference":
         from ..engines.reference.engine import ReferenceEngine
 
@@ -124,6 +133,22 @@ def _parameter(config: dict[str, Any], name: str) -> str:
             f"config.pbtxt has no parameter {name!r}; render the repository again with `seekserve render`"
         ) from None
     return str(value)
+
+
+def _optional_parameter(config: dict[str, Any], name: str) -> str | None:
+    value = config.get("parameters", {}).get(name)
+    return None if value is None else str(value["string_value"])
+
+
+def _select_gpus(config: dict[str, Any], instance_name: str, bundle: Bundle) -> None:
+    """For an engine in this process that shares the node with other instances; before anything starts CUDA."""
+    device_ids = _optional_parameter(config, "gpu_device_ids")
+    if device_ids is None or bundle.trtllm is None or _optional_parameter(config, "stock_model") is not None:
+        return
+    from ..engines.trtllm.devices import select_gpus
+
+    group = select_gpus(device_ids, instance_name, bundle.parallel, os.environ)
+    _log.info("instance %s uses the GPUs %s", instance_name, group)
 
 
 def _check_environment(installed_at: Path, utils: Any) -> None:

@@ -102,8 +102,12 @@ class TritonSink:
         return utils.InferenceResponse(error=utils.TritonError(line.to_line(), code))
 
     def _tensor(self, name: str, value: object) -> Any:
-        """[1, 1], filled in place: numpy's guess at a shape costs more than the rest of a response."""
-        data_type = _TYPE_BY_NAME[name]
-        array = self._empty((1, 1), _NUMPY_TYPES[data_type])
-        array[0, 0] = value.encode("utf-8") if isinstance(value, str) else value
+        """[1, 1], or [1, 1, n] for a row, filled in place: numpy's guess at a shape costs more than the rest."""
+        data_type = _NUMPY_TYPES[_TYPE_BY_NAME[name]]
+        if isinstance(value, tuple):
+            array = self._empty((1, 1, len(value)), data_type)
+            array[0, 0] = value
+        else:
+            array = self._empty((1, 1), data_type)
+            array[0, 0] = value.encode("utf-8") if isinstance(value, str) else value
         return self._utils.Tensor(name, array)

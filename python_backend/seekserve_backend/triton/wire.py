@@ -58,6 +58,8 @@ def read_request(request: Any, *, probe_key: str | None) -> Inbound:
         echo_prompt=not reader.boolean("exclude_input_in_output", True),
         wants_num_input_tokens=reader.boolean("return_num_input_tokens", False),
         wants_num_output_tokens=reader.boolean("return_num_output_tokens", False),
+        wants_logprobs=reader.boolean("return_log_probs", False),
+        beam_width=reader.integer("beam_width", low=1) or 1,
         request_class=reader.text("request_class"),
         tenant=reader.text("tenant") or "",
         deadline_ms=reader.integer("deadline_ms", low=1),
@@ -66,7 +68,7 @@ def read_request(request: Any, *, probe_key: str | None) -> Inbound:
 
 
 def response_values(chunk: Chunk) -> list[tuple[str, object]]:
-    """(output name, scalar) of what this chunk carries, in the contract's order."""
+    """(output name, scalar or tuple of them) of what this chunk carries, in the contract's order."""
     pairs: list[tuple[str, object]] = [
         ("text_output", chunk.text),
         ("finish_reason", chunk.finish_reason),
@@ -75,6 +77,8 @@ def response_values(chunk: Chunk) -> list[tuple[str, object]]:
         ("queue_ms", chunk.queue_ms),
         ("num_input_tokens", chunk.num_input_tokens),
         ("num_output_tokens", chunk.num_output_tokens),
+        ("output_log_probs", chunk.logprobs),
+        ("cum_log_probs", chunk.cumulative_logprob),
     ]
     return [(name, value) for name, value in pairs if value is not None]
 
