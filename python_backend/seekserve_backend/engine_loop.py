@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 # How long a step may wait for an engine that pushes, and how long an idle loop sleeps.
 _STEP_TIMEOUT_S = 0.005
 _IDLE_WAIT_S = 0.5
-_RESTARTS_IN_A_ROW = 3
+_RESTARTS_IN_A_ROW = 2
 _BROKEN = "the engine is broken; the server must be restarted"
 
 
@@ -210,6 +210,9 @@ class EngineLoop:
     def _report(self, report: EngineStepReport) -> None:
         """Answers clients first, then tells the core."""
         reasons = {end.id: end.reason for end in report.ends}
+        made = sum(len(event.token_ids) for event in report.tokens)
+        firsts = tuple(event.id for event in report.tokens if self._is_first(event.id))
+        first_made = sum(len(event.token_ids) for event in report.tokens if event.id in set(firsts))
         for event in report.tokens:
             self._take_tokens(event, reasons.get(event.id))
         self._desk.observe(
@@ -217,10 +220,15 @@ class EngineLoop:
                 step_ms=report.step_ms,
                 batch_size=report.batch_size,
                 prefill_tokens=report.prefill_tokens,
-                tokens_by_request=tuple((event.id, len(event.token_ids)) for event in report.tokens),
+                decode_tokens=made - first_made,
+                firsts=firsts,
                 ends=tuple(self._end(end.id, end.reason, end.message) for end in report.ends),
             )
         )
+
+    def _is_first(self, request_id: str) -> bool:
+        live = self._in_engine.get(request_id)
+        return live is not None and live.completion_tokens == 0
 
     def _take_tokens(self, event: TokenEvent, ended: EndReason | None) -> None:
         live = self._in_engine.get(event.id)
@@ -245,24 +253,25 @@ class EngineLoop:
         if live is None:
             return End(id=request_id, terminal=Terminal.CANCELLED)
         if live.is_closed:  # by its last token or a stop string (finished), or expired (the core knows that already)
-            return End(id=request_id, terminal=Terminal.FINISHED)
+            return End(id=request_id, terminal=Terminal.FINISHED, tokens=live.completion_tokens)
         if reason in (EndReason.STOP, EndReason.LENGTH):
             self._answer(live, live.finish("", reason.value))
-            return End(id=request_id, terminal=Terminal.FINISHED)
+            return End(id=request_id, terminal=Terminal.FINISHED, tokens=live.completion_tokens)
         if reason is EndReason.CANCELLED:
             self._answer(live, cancelled_line(live))
             return End(id=request_id, terminal=Terminal.CANCELLED)
         _log.error("request %s failed in the engine: %s", request_id, message)
         self._answer(live, failed_line(live))
-        return End(id=request_id, terminal=Terminal.FAILED)
+        return End(id=request_id, terminal=Terminal.FAILED, tokens=live.completion_tokens)
 
     def _engine_failed(self, error: Exception) -> None:
         _log.error("the engine failed and is made anew", exc_info=error)
         lost = list(self._in_engine.values())
         self._in_engine.clear()
+        self._desk.observe_ends(
+            *(End(id=live.id, terminal=Terminal.FINISHED if live.is_closed else Terminal.FAILED) for live in lost)
+        )
         for live in lost:
-            terminal = Terminal.FINISHED if live.is_closed else Terminal.FAILED
-            self._desk.observe_ends(End(id=live.id, terminal=terminal))
             if not live.is_closed:
                 self._answer(live, failed_line(live))
         self._failures_in_a_row += 1
@@ -303,5 +312,5 @@ def _engine_request(live: Live, release: Release) -> EngineRequest:
         sampling=inbound.sampling,
         stop_ids=() if inbound.end_id is None else (inbound.end_id,),
         wants_logprobs=inbound.wants_logprobs,
-        beam_width=inbound.beam_width,
+        beam_width=min(inbound.beam_width, release.max_beam_width or inbound.beam_width),
     )

@@ -77,6 +77,10 @@ class Service:
         self._departures = Departures(self._desk, self._loop)
         self._intake = ThreadPoolExecutor(intake_workers, thread_name_prefix="seekserve-intake")
 
+    @property
+    def engine_info(self) -> EngineInfo:
+        return self._loop.info
+
     def start(self) -> None:
         self._loop.start()
         self._departures.start()
@@ -120,7 +124,8 @@ class Service:
             engine_kind=loop.info.kind,
             outbox_depth=self._outbox.depth,
             engine_restarts=loop.restarts,
-            engine_loop_age_s=loop.age_s,
+            # A send that does not return is Triton's gRPC front end standing still: no client gets anything either.
+            engine_loop_age_s=max(loop.age_s, self._outbox.send_age_s),
             is_broken=loop.is_broken,
             is_rebuilding=loop.is_rebuilding,
         )

@@ -46,7 +46,7 @@ def test_an_empty_document_is_the_default_policy() -> None:
     ("data", "problem"),
     [
         ({"max_prompt_byte": 3}, "max_prompt_byte: unknown key (did you mean max_prompt_bytes?)"),
-        ({"kind": "fifa"}, "kind: expected one of fifo (did you mean fifo?), got 'fifa'"),
+        ({"kind": "fifa"}, "kind: expected one of fcfs, static, seed, paced, got 'fifa'"),
         ({"default_class": "x"}, "default_class: 'x' is not one of the classes interactive, offline"),
         ({"classes": {}}, "classes: at least one class is needed"),
         ({"classes": []}, "classes: expected an object, got []"),
@@ -61,7 +61,7 @@ def test_an_empty_document_is_the_default_policy() -> None:
             {"retry_after_min_ms": 9, "retry_after_max_ms": 8},
             "retry_after_min_ms: 9 is above retry_after_max_ms 8",
         ),
-        ({"schema_version": 2}, "schema_version 2 where this version reads 1"),
+        ({"schema_version": 3}, "schema_version 3 where this version reads 2"),
         (3, "document: expected an object, got int"),
     ],
 )

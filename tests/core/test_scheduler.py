@@ -45,7 +45,7 @@ def end(scheduler: Scheduler, id: str, now: float = 0.0, terminal: Terminal = Te
 
 
 def first_token(scheduler: Scheduler, id: str, now: float = 0.0) -> None:
-    scheduler.observe(StepReport(step_ms=1.0, tokens_by_request=((id, 1),)), now)
+    scheduler.observe(StepReport(step_ms=1.0, firsts=(id,)), now)
     scheduler.check_integrity()
 
 

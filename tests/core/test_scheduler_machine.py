@@ -220,7 +220,7 @@ class Model:
         for pick in tokens:
             id = self.pick(pick, list(self.in_engine))
             if id is not None:
-                reported.append((id, 1))
+                reported.append(id)
                 self.known[id].has_token = True
         for pick, is_failure in ends:
             id = self.pick(pick, list(self.in_engine))
@@ -234,9 +234,11 @@ class Model:
         # Tokens and ends of requests that are not in the engine must change nothing.
         for id in [id for id in self.known if id not in self.in_engine][-2:]:
             if all(id != end.id for end in ended):
-                reported.append((id, 1))
+                reported.append(id)
                 ended.append(End(id=id, terminal=Terminal.FINISHED))
-        report = StepReport(step_ms=1.0, tokens_by_request=tuple(reported), ends=tuple(ended))
+        report = StepReport(
+            step_ms=1.0, prefill_tokens=4, decode_tokens=len(reported), firsts=tuple(reported), ends=tuple(ended)
+        )
         self.core.observe(report, self.now)
 
     def cancel(self, pick: int) -> None:

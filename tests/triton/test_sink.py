@@ -117,3 +117,12 @@ def test_the_last_answer_keeps_a_distance_from_the_one_before() -> None:
     assert sink.hold_s() == pytest.approx(hold_s)
     now[0] += 2 * hold_s
     assert sink.hold_s() == 0.0
+
+
+def test_log_probabilities_go_out_as_one_row_of_the_batch() -> None:
+    sender = Sender()
+    TritonSink(sender, Utils).send(Chunk(text="b", completion_tokens=2, logprobs=(-0.5, -1.0), cumulative_logprob=-1.5))
+    assert sender.sent[0] is not None
+    arrays = {tensor.name(): tensor.as_numpy() for tensor in sender.sent[0].output_tensors}
+    assert arrays["output_log_probs"].tolist() == [[[-0.5, -1.0]]]
+    assert arrays["cum_log_probs"].tolist() == [[-1.5]]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from .fields import ContractError, Fields
@@ -247,6 +247,13 @@ class Bundle:
     """POSIX path relative to the bundle -> size and content hash."""
     trtllm: TrtllmSpec | None = None
     """For the engine kinds of TRTLLM_KINDS."""
+
+    @property
+    def replica_limits(self) -> Limits:
+        """Of the whole replica: with attention DP the engine counts `max_batch_size` for each rank."""
+        if not self.parallel.attention_dp:
+            return self.limits
+        return replace(self.limits, max_batch_size=self.limits.max_batch_size * self.parallel.tp)
 
     def to_json(self) -> str:
         data = {

@@ -1,8 +1,9 @@
 """The policy file: how requests are classed, queued, bounded and refused.
 
 People write YAML, the toolkit validates it and writes this normalised JSON, the backend reads only the JSON. Every
-number has its unit in its name and a default that is written once, here. This version knows the policy kind `fifo`:
-bounded queues by class, first in first out, expiry, refusal with a computed hint. Other kinds add fields, not meanings.
+number has its unit in its name and a default that is written once, here. Kinds: `fcfs` (bounded queues by class, first
+come first served), `static` (the same with a cap on what runs, the way Triton is tuned by hand), `paced` (by price).
+Schema 1, which called `fcfs` by the name `fifo`, is read as what it means today.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 from .fields import ContractError, Fields
+from .rungs import DEFAULT_RUNGS, Rung, read_rungs
 
 __all__ = ["POLICY_FILE", "POLICY_SCHEMA", "ClassPolicy", "Policy"]
 
 POLICY_FILE = "policy.json"
-POLICY_SCHEMA = 1
-POLICY_KINDS = ("fifo",)
+POLICY_SCHEMA = 2
+POLICY_KINDS = ("fcfs", "static", "seed", "paced")
 _CLASS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MOST = 2**31 - 1
 
@@ -35,6 +38,118 @@ class ClassPolicy:
     deadline_ms: int
     """Default time from arrival to first token, after which a request expires; a client may ask for less or more."""
 
+    deadline_ms_per_token: float = 0.0
+    """Added to `deadline_ms` for each prompt token, when the client names no deadline."""
+    tpot_slo_ms: float | None = None
+    """Time per output token that this class is promised; None: no promise."""
+    is_offline: bool = False
+    """Fills what the others leave, with a floor; only `paced` makes the difference."""
+
+    def to_json(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerOptions:
+    """When the breaker opens; only faults of the engine count, never load."""
+
+    faults_in_a_row: int = 3
+    fault_share: float = 0.05
+    """Of the ends within `window_s`, once there are `least_ends`."""
+    least_ends: int = 20
+    window_s: float = 30.0
+    pause_s: float = 10.0
+    most_pause_s: float = 120.0
+    probes: int = 3
+    """Requests that must end well in half open before it closes."""
+
+    def to_json(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedOptions:
+    """The rules of thumb of the policy kind `seed`, as they are given to operators of DeepSeek services."""
+
+    caps: bool = True
+    """False: only the forming of batches, with as many running as the engine takes."""
+    form_requests: int = 8
+    form_wait_ms: float = 50.0
+    """A batch starts when so many wait, or the oldest has waited so long."""
+    cold_batch: int = 4
+    review_s: float = 10.0
+    spread_ratio: float = 0.7
+    """Above this standard deviation over mean of prompt lengths the batch is `batch_mixed`, else `batch_alike`."""
+    batch_mixed: int = 8
+    batch_alike: int = 32
+    warm_add: int = 4
+    warm_every_s: float = 60.0
+    warm_for_s: float = 300.0
+    short_tokens: int = 1024
+    long_tokens: int = 4096
+    batch_short: int = 32
+    batch_long: int = 8
+    level1_p99_ms: float = 200.0
+    """First-token latency above which the batch is halved at each review."""
+    calm_s: float = 300.0
+    """Without trouble, until one halving is taken back."""
+    memory_share: float = 0.8
+    memory_s: float = 10.0
+    """Cache use above this part for this long halves the batch."""
+    level2_p99_ms: float = 500.0
+    level2_s: float = 60.0
+    """Above this for this long, low priority is refused."""
+
+    def to_json(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacedOptions:
+    """Constants of the policy kind `paced`; each is a number that can be argued about."""
+
+    slo_margin: float = 0.92
+    """Steps are aimed at this part of the TPOT target."""
+    default_tpot_slo_ms: float = 100.0
+    """Where no class promises one."""
+    credit_cap_ms: float = 300.0
+    """Unused prefill time that may be saved up; two chunks always may."""
+    prefill_ahead_chunks: float = 1.0
+    """Prompts in the engine beyond what it reads in this many steps would wait there, out of our order."""
+    min_prefill_share: float = 0.05
+    """Prompts keep this part of the engine however long decode steps have become."""
+    dear_cushion: float = 3.0
+    """How many times what a prompt costs above the mean must be free before it is let in: one dear prompt keeps many
+    cheap ones waiting. 0: all alike."""
+    kv_share: float = 0.95
+    """Part of the cache that expected lengths may fill."""
+    long_prompt_tokens: int = 8192
+    """Of prompts above this, one at a time is read."""
+    bias_gain: float = 0.02
+    bias_min: float = 0.3
+    bias_max: float = 5.0
+    reference_batch: int = 64
+    """Requests decoding beside the prompt when the price of a prompt token is taken."""
+    demand_memory_s: float = 20.0
+    """Over which the work that urgent requests ask for is averaged."""
+    offline_headroom: float = 1.3
+    """Offline work starts only while the engine has this many times the room that urgent prompts ask for."""
+    offline_floor: float = 0.05
+    """Part of the engine's time that waiting offline work gets whatever the pressure."""
+    offline_floor_cap_ms: float = 10_000.0
+    """Floor time that may be saved up."""
+    start_output_tokens: float = 256.0
+    """Expected answer length before any was seen."""
+    length_gain: float = 0.02
+    length_margin: float = 1.2
+    """Room for answers longer than expected."""
+    rung_up_s: float = 5.0
+    rung_down_s: float = 30.0
+    ramp_start_requests: int = 4
+    """Requests that a new engine runs at first."""
+    ramp_doubling_s: float = 10.0
+    """Time in which that doubles while steps keep their target; 0: no ramp."""
+
     def to_json(self) -> dict[str, object]:
         return {name: getattr(self, name) for name in self.__slots__}
 
@@ -43,8 +158,8 @@ class ClassPolicy:
 class Policy:
     """A validated policy. Constructed with defaults only, it is the default policy."""
 
-    name: str = "fifo"
-    kind: str = "fifo"
+    name: str = "fcfs"
+    kind: str = "fcfs"
     default_class: str = "interactive"
     classes: Mapping[str, ClassPolicy] = field(
         default_factory=lambda: {
@@ -63,6 +178,15 @@ class Policy:
     """True: an asked max_tokens above what the sequence limit leaves is lowered to it; False: it is refused."""
     retry_after_min_ms: int = 500
     retry_after_max_ms: int = 60_000
+    tenant_weights: Mapping[str, float] = field(default_factory=dict)
+    """Share of the engine by tenant under contention; 1 for those that are not named."""
+    max_running: int | None = None
+    """Requests in the engine at once, below the engine's own limit; None: as many as it takes."""
+    seed: SeedOptions = SeedOptions()
+    paced: PacedOptions = PacedOptions()
+    rungs: tuple[Rung, ...] = DEFAULT_RUNGS
+    """Of `paced`."""
+    breaker: BreakerOptions = BreakerOptions()
     generation: int = 0
     """Counts accepted reloads; 0 is the policy read at start."""
 
@@ -74,6 +198,12 @@ class Policy:
             value = getattr(self, name)
             if name == "classes":
                 value = {key: cls.to_json() for key, cls in value.items()}
+            elif name in ("seed", "paced", "breaker"):
+                value = value.to_json()
+            elif name == "rungs":
+                value = [rung.to_json() for rung in value]
+            elif name == "tenant_weights":
+                value = dict(value)
             data[name] = list(value) if isinstance(value, tuple) else value
         return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
@@ -83,12 +213,13 @@ class Policy:
         base = cls()
         fields = Fields(data, where)
         schema = fields.integer("schema_version", POLICY_SCHEMA)
-        if schema != POLICY_SCHEMA:
+        if schema not in (1, POLICY_SCHEMA):
             raise ContractError(where, [f"schema_version {schema} where this version reads {POLICY_SCHEMA}"])
         classes = _read_classes(fields) if fields.has("classes") else dict(base.classes)
+        kind = fields.string("kind", base.kind, choices=(*POLICY_KINDS, "fifo") if schema == 1 else POLICY_KINDS)
         out = cls(
             name=fields.string("name", base.name),
-            kind=fields.string("kind", base.kind, choices=POLICY_KINDS),
+            kind="fcfs" if kind == "fifo" else kind,
             default_class=fields.string("default_class", base.default_class),
             classes=classes,
             bucket_edges_tokens=fields.integers("bucket_edges_tokens", base.bucket_edges_tokens),
@@ -98,7 +229,15 @@ class Policy:
             clamp_max_tokens=fields.boolean("clamp_max_tokens", base.clamp_max_tokens),
             retry_after_min_ms=fields.integer("retry_after_min_ms", base.retry_after_min_ms, low=1, high=_MOST),
             retry_after_max_ms=fields.integer("retry_after_max_ms", base.retry_after_max_ms, low=1, high=_MOST),
+            max_running=fields.opt_integer("max_running", low=1, high=_MOST),
+            tenant_weights=_read_weights(fields) if fields.has("tenant_weights") else base.tenant_weights,
+            seed=_read_options(fields, "seed", SeedOptions) if fields.has("seed") else base.seed,
+            paced=_read_options(fields, "paced", PacedOptions) if fields.has("paced") else base.paced,
+            rungs=read_rungs(fields, "rungs") if fields.has("rungs") else base.rungs,
+            breaker=_read_options(fields, "breaker", BreakerOptions) if fields.has("breaker") else base.breaker,
         )
+        if out.kind == "static" and out.max_running is None:
+            fields.problem("max_running: the kind `static` is a cap on what runs, so it needs one")
         if out.default_class not in classes:
             fields.problem(f"default_class: {out.default_class!r} is not one of the classes {', '.join(classes)}")
         edges = out.bucket_edges_tokens
@@ -121,6 +260,31 @@ class Policy:
         return cls.from_data(data, str(path))
 
 
+_Options = TypeVar("_Options", SeedOptions, PacedOptions, BreakerOptions)
+
+
+def _read_options(fields: Fields, key: str, kind: type[_Options]) -> _Options:
+    """Every constant by its name; whole numbers stay whole."""
+    reader, base = fields.child(key), kind()
+    values: dict[str, Any] = {}
+    for name in base.__slots__:
+        default = getattr(base, name)
+        if isinstance(default, bool):
+            values[name] = reader.boolean(name, default)
+        else:
+            read = reader.integer if isinstance(default, int) else reader.number
+            values[name] = read(name, default, low=0, high=_MOST)
+    reader.done()
+    return kind(**values)
+
+
+def _read_weights(fields: Fields) -> dict[str, float]:
+    reader = fields.child("tenant_weights")
+    weights = {str(name): reader.number(str(name), low=0.001, high=1000.0) for name in fields.mapping("tenant_weights")}
+    reader.done()
+    return weights
+
+
 def _read_classes(fields: Fields) -> dict[str, ClassPolicy]:
     reader = fields.child("classes")
     out: dict[str, ClassPolicy] = {}
@@ -132,6 +296,9 @@ def _read_classes(fields: Fields) -> dict[str, ClassPolicy]:
             priority=entry.integer("priority", 0, low=0, high=1000),
             max_queue_requests=entry.integer("max_queue_requests", low=1, high=_MOST),
             deadline_ms=entry.integer("deadline_ms", low=1, high=_MOST),
+            deadline_ms_per_token=entry.number("deadline_ms_per_token", 0.0, low=0.0, high=1000.0),
+            tpot_slo_ms=entry.opt_number("tpot_slo_ms", low=1.0),
+            is_offline=entry.boolean("is_offline", False),
         )
         entry.done()
     reader.done()

@@ -13,7 +13,8 @@ from ..contract.bundle import KvCache, Limits
 from ..contract.policy import Policy
 from ..contract.refusal import ErrorCode
 from .entry import Entry
-from .release import ReleaseGate
+from .gate import Gate
+from .refusals import Refusal
 from .types import Request
 
 __all__ = ["Admission", "Admitted", "Refusal"]
@@ -26,15 +27,6 @@ class Admitted:
     max_tokens: int
     need_blocks: int
     deadline_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    code: ErrorCode
-    reason: str
-    field: str | None = None
-    ahead: int | None = None
-    """Requests to wait for before another try makes sense; None: another try is useless."""
 
 
 class Admission:
@@ -73,9 +65,7 @@ class Admission:
             + (f" (did you mean {near[0]}?)" if near else ""),
         )
 
-    def judge(
-        self, request: Request, entry: Entry, now: float, gate: ReleaseGate, capacity_blocks: int
-    ) -> Admitted | Refusal:
+    def judge(self, request: Request, entry: Entry, now: float, gate: Gate, capacity_blocks: int) -> Admitted | Refusal:
         """A tokenised request of a known class. What it asks for is judged before how busy the server is."""
         room = self._room(request.prompt_tokens, capacity_blocks)
         if isinstance(room, Refusal):
@@ -84,7 +74,9 @@ class Admission:
         if isinstance(max_tokens, Refusal):
             return max_tokens
         rules = self.policy.classes[entry.request_class]
-        deadline_ms = rules.deadline_ms if request.deadline_ms is None else request.deadline_ms
+        deadline_ms = request.deadline_ms
+        if deadline_ms is None:
+            deadline_ms = int(rules.deadline_ms + rules.deadline_ms_per_token * request.prompt_tokens)
         late = self._late(request, deadline_ms, entry, now, gate)
         if late is not None:
             return late
@@ -139,7 +131,7 @@ class Admission:
             )
         return min(asked, room)
 
-    def _late(self, request: Request, deadline_ms: int, entry: Entry, now: float, gate: ReleaseGate) -> Refusal | None:
+    def _late(self, request: Request, deadline_ms: int, entry: Entry, now: float, gate: Gate) -> Refusal | None:
         if deadline_ms < 1:
             return Refusal(
                 code=ErrorCode.INVALID,

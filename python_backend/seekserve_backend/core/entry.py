@@ -26,6 +26,18 @@ class Entry:
     """KV blocks that prompt plus max_tokens can come to hold."""
     deadline_ms: int = 0
     bucket: str = ""
+    tenant: str = ""
+    is_offline: bool = False
+    deadline_s: float = 0.0
+    """When its first token is due, on the caller's clock."""
+    order: int = 0
+    """Of acceptance; breaks ties."""
+    due_s: float = 0.0
+    """Its place among urgent ones: the deadline, or the arrival for a probe."""
+    price_ms: float = 0.0
+    """Engine time of reading its prompt, by the model."""
+    expected_tokens: float = 0.0
+    """Of its answer, with a margin."""
 
     def waited_ms(self, now: float) -> float:
         return max(0.0, (now - self.arrival_s) * 1000.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .books import Books
 from .buckets import Buckets
 from .deadlines import Deadlines
-from .release import ReleaseGate
+from .gate import Gate
 from .reserve import Reserve
 from .types import Phase, Terminal
 
@@ -19,7 +19,7 @@ class IntegrityError(AssertionError):
         super().__init__(f"{what}: the core has {kept!r}, it should be {expected!r}")
 
 
-def check_parts(books: Books, gate: ReleaseGate, reserve: Reserve, deadlines: Deadlines, buckets: Buckets) -> None:
+def check_parts(books: Books, gate: Gate, reserve: Reserve, deadlines: Deadlines, buckets: Buckets) -> None:
     live = books.live.values()
     ids = {phase: [e.id for e in live if e.phase is phase] for phase in Phase}
     queued = [e for queue in gate.queues().values() for e in queue]

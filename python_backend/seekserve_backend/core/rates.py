@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["DrainRate", "jitter", "retry_hint_ms"]
+__all__ = ["DrainRate", "jitter", "retry_hint_ms", "spread_ms"]
 
 _MEMORY_S = 30.0
 _GOLDEN = 0.6180339887498949
@@ -54,7 +54,11 @@ def retry_hint_ms(*, ahead: int, per_s: float, low_ms: int, high_ms: int, spread
 
     The window slides at the bounds instead of being cut, so that clients do not come back in one wave.
     """
-    wait_ms = min(max(1000.0 * (ahead + 1) / per_s, low_ms), high_ms)
+    return spread_ms(1000.0 * (ahead + 1) / per_s, low_ms=low_ms, high_ms=high_ms, spread=spread)
+
+
+def spread_ms(wait_ms: float, *, low_ms: int, high_ms: int, spread: float) -> int:
+    wait_ms = min(max(wait_ms, low_ms), high_ms)
     width_ms = min(_SPREAD * wait_ms, high_ms - low_ms)
     start_ms = min(max(wait_ms * (1.0 - _SPREAD / 2), low_ms), high_ms - width_ms)
     return min(int(start_ms + spread * width_ms), high_ms)

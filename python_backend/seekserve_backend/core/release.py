@@ -8,9 +8,12 @@ head of the most urgent class.
 from __future__ import annotations
 
 from ..contract.policy import ClassPolicy, Policy
+from ..contract.rungs import NORMAL, Rung
 from .entry import Entry
 from .queue import FifoQueue
+from .refusals import Refusal
 from .reserve import Reserve
+from .types import StepReport
 
 __all__ = ["ReleaseGate"]
 
@@ -30,12 +33,21 @@ class ReleaseGate:
         for name, lane in self._lanes.items():
             if len(lane):
                 classes.setdefault(name, self._classes[name])
+        self._max_running = policy.max_running
         # Sorting is stable: classes of one priority keep the policy's order.
         self._classes = dict(sorted(classes.items(), key=lambda item: item[1].priority))
         old = self._lanes
         self._lanes = {name: old.get(name, FifoQueue(0)) for name in self._classes}
         for name, lane in self._lanes.items():
             lane.bound_requests = self._classes[name].max_queue_requests
+
+    def judge(self, entry: Entry, now: float) -> Refusal | None:
+        """Takes whatever the bounds let in."""
+        return None
+
+    def hopeless(self, now: float) -> Entry | None:
+        """Nothing is given up before its deadline."""
+        return None
 
     def push(self, entry: Entry) -> None:
         entry.lane = next(iter(self._lanes)) if entry.is_probe else entry.request_class
@@ -45,8 +57,22 @@ class ReleaseGate:
     def remove(self, entry: Entry) -> None:
         self._lanes[entry.lane].remove(entry.id)
 
-    def next(self, reserve: Reserve) -> Entry | None:
+    def started(self, entry: Entry) -> None:
+        """The engine has it."""
+
+    def ended(self, entry: Entry, tokens: int) -> None:
+        """The engine has it no longer."""
+
+    def observe(self, report: StepReport) -> None:
+        """Steps teach this gate nothing."""
+
+    def tick(self, reserve: Reserve, now: float) -> None:
+        """Nothing here depends on time."""
+
+    def next(self, reserve: Reserve, now: float) -> Entry | None:
         """The entry to start now, taken out of its queue; None when nothing waits or the first in line does not fit."""
+        if self._max_running is not None and reserve.used_slots >= self._max_running:
+            return None
         for lane in self._lanes.values():
             head = lane.head()
             if head is not None:
@@ -55,6 +81,13 @@ class ReleaseGate:
                 lane.remove(head.id)
                 return head
         return None
+
+    @property
+    def rung(self) -> Rung:
+        return NORMAL
+
+    def gauges(self) -> dict[str, float]:
+        return {}
 
     def is_full(self, request_class: str) -> bool:
         return self._lanes[request_class].is_full

@@ -11,14 +11,17 @@ from __future__ import annotations
 from ..contract.bundle import KvCache, Limits
 from ..contract.policy import Policy
 from ..contract.refusal import ErrorCode
-from .admission import Admission, Refusal
+from ..contract.step_model import StepModel
+from .admission import Admission
 from .books import Books
+from .breaker import Breaker, BreakerState
 from .buckets import Buckets
 from .deadlines import Deadlines
 from .entry import Entry
+from .gate import Gate, make_gate
 from .integrity import IntegrityError, check_parts
-from .rates import DrainRate, jitter, retry_hint_ms
-from .release import ReleaseGate
+from .rates import DrainRate, jitter, retry_hint_ms, spread_ms
+from .refusals import Refusal
 from .reserve import Reserve
 from .types import (
     Accepted,
@@ -42,16 +45,18 @@ _ENGINE_ENDS = (Terminal.FINISHED, Terminal.CANCELLED, Terminal.FAILED)
 class Scheduler:
     """All times are seconds on the caller's clock, which must not run backwards."""
 
-    def __init__(self, policy: Policy, limits: Limits, kv: KvCache) -> None:
+    def __init__(self, policy: Policy, limits: Limits, kv: KvCache, step_model: StepModel | None = None) -> None:
         self._policy = policy
         self._admission = Admission(policy, limits, kv)
-        self._gate = ReleaseGate(policy)
+        self._gate: Gate = make_gate(policy, limits, kv, step_model)
         self._reserve = Reserve(slots=limits.max_batch_size, capacity_blocks=kv.capacity_blocks)
         self._buckets = Buckets(policy.bucket_edges_tokens)
         self._deadlines = Deadlines()
         self._books = Books()
         self._drain = DrainRate()
+        self.breaker = Breaker(policy.breaker)
         self._is_draining = False
+        self._accepted = 0
 
     def offer(
         self, id: str, *, prompt_bytes: int, request_class: str | None, now: float, is_probe: bool = False
@@ -62,6 +67,7 @@ class Scheduler:
         no = (
             self._in_use(id, unless=None)
             or self._draining(is_probe)
+            or self._broken(is_probe, now)
             or self._admission.judge_class(name)
             or self._admission.judge_bytes(
                 prompt_bytes=prompt_bytes,
@@ -96,6 +102,14 @@ class Scheduler:
             return self._refuse(id, verdict, offered)
         entry.prompt_tokens, entry.max_tokens = request.prompt_tokens, verdict.max_tokens
         entry.need_blocks, entry.deadline_ms = verdict.need_blocks, verdict.deadline_ms
+        entry.deadline_s = entry.arrival_s + entry.deadline_ms / 1000.0
+        entry.tenant = request.tenant
+        entry.bucket = self._buckets.label(entry.prompt_tokens)
+        self._accepted += 1
+        entry.order = self._accepted
+        late = self._gate.judge(entry, now)
+        if late is not None and not entry.is_probe:
+            return self._refuse(id, late, offered)
         if offered is None:
             self._books.open(entry)
         self._enqueue(entry)
@@ -105,25 +119,37 @@ class Scheduler:
         """Expires who is late, then releases who fits. Its cost grows with those two, not with the queue."""
         self._note_signals(signals, now)
         decisions: list[Decision] = [self._expire(id, now) for id in self._deadlines.pop_due(now)]
-        while (entry := self._gate.next(self._reserve)) is not None:
+        while (late := self._gate.hopeless(now)) is not None:
+            decisions.append(self._expire(late.id, now))
+        self._gate.tick(self._reserve, now)
+        while (entry := self._gate.next(self._reserve, now)) is not None:
             decisions.append(self._release(entry, now))
         return tuple(decisions)
 
     def observe(self, report: StepReport, now: float) -> None:
         """What one engine step brought. Unknown ids and those that have ended already are ignored."""
         running, live = self._reserve.running, self._books.live
-        for id, _ in report.tokens_by_request:
+        self._gate.observe(report)
+        for id in report.firsts:
             if id in running:
                 self._deadlines.discard(id)
-        ended = 0
+        ended, has_fault = 0, False
         for end in report.ends:
             if end.terminal not in _ENGINE_ENDS:
                 raise ValueError(f"End of {end.id!r}: an engine cannot end a request as {end.terminal.value}")
             is_running = end.id in running
+            holder = running.get(end.id) or self._reserve.leaving.get(end.id)
+            if holder is not None:
+                self._gate.ended(holder, end.tokens)
             ended += self._reserve.give(end.id)
             if is_running:
                 self._deadlines.discard(end.id)
                 self._books.close(live[end.id], end.terminal)
+            if end.terminal is Terminal.FINISHED and holder is not None:
+                self.breaker.ended(now, is_fault=False)
+            has_fault = has_fault or end.terminal is Terminal.FAILED
+        if has_fault:  # one failure of the engine, however many requests it took along
+            self.breaker.ended(now, is_fault=True)
         self._drain.observe(ended, now, is_busy=self._reserve.used_slots > 0)
 
     def cancel(self, id: str, now: float) -> Phase | None:
@@ -144,6 +170,9 @@ class Scheduler:
     def fail(self, id: str, now: float) -> None:
         """Tokeniser or engine failed. For a running or expired one this says too that the engine no longer holds it."""
         entry = self._books.live.get(id)
+        holder = self._reserve.running.get(id) or self._reserve.leaving.get(id)
+        if holder is not None:
+            self._gate.ended(holder, 0)
         if self._reserve.give(id):
             self._drain.observe(0, now, is_busy=self._reserve.used_slots > 0)
         if entry is not None:
@@ -155,7 +184,10 @@ class Scheduler:
 
     def replace_policy(self, policy: Policy) -> None:
         """Takes effect between steps. Accepted requests keep their place, limits and deadlines."""
+        if policy.kind != self._policy.kind:
+            raise ValueError(f"a policy of kind {policy.kind} cannot replace one of kind {self._policy.kind} in place")
         self._policy = policy
+        self.breaker.options = policy.breaker
         self._admission.policy = policy
         self._gate.replace_policy(policy)
         self._buckets = Buckets(policy.bucket_edges_tokens)
@@ -185,7 +217,16 @@ class Scheduler:
             refused_by_code={code.value: n for code, n in books.refused_by_code.items()},
             policy_name=self._policy.name,
             policy_generation=self._policy.generation,
+            gauges=self._gauges(),
         )
+
+    def _gauges(self) -> dict[str, float]:
+        states = {BreakerState.CLOSED: 0.0, BreakerState.HALF_OPEN: 0.5, BreakerState.OPEN: 1.0}
+        return {
+            **self._gate.gauges(),
+            "breaker": states[self.breaker.state],
+            "breaker_openings": float(self.breaker.openings),
+        }
 
     def check_integrity(self) -> None:
         """Counts everything again, the slow way. Raises IntegrityError with both sides of the first sum that is off."""
@@ -213,10 +254,29 @@ class Scheduler:
             reason=f"this server is draining ({left} requests left) and takes no new ones; ask another replica",
         )
 
+    def _broken(self, is_probe: bool, now: float) -> Refusal | None:
+        if is_probe or self.breaker.admits(now):
+            return None
+        return Refusal(
+            code=ErrorCode.NOT_SERVING,
+            reason=f"the engine failed ({self.breaker.openings} times so far) and is being let cool down",
+            wait_ms=self.breaker.wait_ms(now),
+        )
+
     def _refuse(self, id: str, no: Refusal, offered: Entry | None) -> Refused:
-        hint_ms = None if no.ahead is None else self._hint_ms(no.ahead, Terminal.REFUSED)
+        hint_ms = self._refusal_hint_ms(no)
         self._books.refuse(no.code, offered)
         return Refused(id=id, code=no.code, reason=no.reason, retry_after_ms=hint_ms, field=no.field)
+
+    def _refusal_hint_ms(self, no: Refusal) -> int | None:
+        if no.wait_ms is not None:
+            return spread_ms(
+                no.wait_ms,
+                low_ms=self._policy.retry_after_min_ms,
+                high_ms=self._policy.retry_after_max_ms,
+                spread=jitter(self._books.counts.terminals[Terminal.REFUSED]),
+            )
+        return None if no.ahead is None else self._hint_ms(no.ahead, Terminal.REFUSED)
 
     def _hint_ms(self, ahead: int, terminal: Terminal) -> int:
         return retry_hint_ms(
@@ -230,7 +290,7 @@ class Scheduler:
     def _enqueue(self, entry: Entry) -> None:
         self._books.move(entry, Phase.QUEUED)
         self._gate.push(entry)
-        self._deadlines.set(entry.id, entry.arrival_s + entry.deadline_ms / 1000.0)
+        self._deadlines.set(entry.id, entry.deadline_s)
         entry.bucket = self._buckets.enter(entry.prompt_tokens)
 
     def _note_signals(self, signals: Signals, now: float) -> None:
@@ -240,6 +300,8 @@ class Scheduler:
         if total is not None:
             self._reserve.limit(total)
             if free == total and signals.engine_running == 0:
+                for entry in list(self._reserve.leaving.values()):
+                    self._gate.ended(entry, 0)
                 self._reserve.give_leaving()
 
     def _expire(self, id: str, now: float) -> Expire:
@@ -261,7 +323,17 @@ class Scheduler:
         self._buckets.leave(entry.bucket)
         self._books.move(entry, Phase.RUNNING)
         self._reserve.take(entry)
-        return Release(id=entry.id, max_tokens=entry.max_tokens, queue_ms=entry.waited_ms(now))
+        self._gate.started(entry)
+        rung, max_tokens = self._gate.rung, entry.max_tokens
+        if entry.is_offline and rung.offline_max_tokens is not None:
+            max_tokens = min(max_tokens, rung.offline_max_tokens)
+        return Release(
+            id=entry.id,
+            max_tokens=max_tokens,
+            queue_ms=entry.waited_ms(now),
+            max_beam_width=rung.max_beam_width,
+            no_speculation=rung.no_speculation,
+        )
 
     def _end_waiting(self, entry: Entry, terminal: Terminal) -> None:
         """Ends an entry that holds no reserve any more."""

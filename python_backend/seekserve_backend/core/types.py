@@ -7,6 +7,7 @@ request reaches exactly one terminal kind; `Counts.balance()` is the sum that pr
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..contract.refusal import ErrorCode
@@ -85,6 +86,9 @@ class Release:
     id: str
     max_tokens: int
     queue_ms: float
+    max_beam_width: int | None = None
+    """Lowered under pressure, for engines that can; None: as asked."""
+    no_speculation: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +121,8 @@ class End:
 
     id: str
     terminal: Terminal
+    tokens: int = 0
+    """Produced in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +132,10 @@ class StepReport:
     step_ms: float
     batch_size: int = 0
     prefill_tokens: int = 0
-    tokens_by_request: tuple[tuple[str, int], ...] = ()
-    """(request id, tokens produced in this step); the first entry of an id is its first token."""
+    decode_tokens: int = 0
+    """Tokens of requests that had their first one before this step."""
+    firsts: tuple[str, ...] = ()
+    """Requests whose first token came."""
     ends: tuple[End, ...] = ()
     kv_used_blocks: int | None = None
 
@@ -158,3 +166,5 @@ class Snapshot:
     refused_by_code: dict[str, int]
     policy_name: str
     policy_generation: int
+    gauges: Mapping[str, float] = field(default_factory=dict)
+    """What the policy's gate knows about itself: pressure, credit, bias ..."""

@@ -1,39 +1,100 @@
-"""An engine without a model: the same token again and again, at a pace given by a step model, or at no cost at all.
+"""An engine without a model: its step model in real time, or no time at all, and an answer that says it is synthetic.
 
-For measuring the path around an engine. It is never chosen by default and its kind says what it is.
+For measuring the path around an engine and for drills. It is never chosen by default; its kind, its text and the
+server's metrics say what it is. `min_tokens` of a request, when given, is the exact length of its answer, so that a
+load generator can ask for known lengths without telling the scheduler through max_tokens.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
 
 from ..contract.step_model import StepModel
 from .port import EndEvent, EndReason, EngineInfo, EngineRequest, EngineStats, EngineStepReport, TokenEvent
+from .synthetic_faults import Faults
 
-__all__ = ["SyntheticEngine"]
+__all__ = ["Pace", "SyntheticEngine"]
+
+# What a sleep may oversleep on an idle machine; the rest of the wait is spun away.
+_SPIN_S = 0.0005
+
+
+class Pace:
+    """Lets a step take its time, to a fraction of a millisecond.
+
+    A step begins where the last one ended, as on a device that works on while its caller handles results: what the
+    caller spends between two steps is part of the next one, up to the whole of it.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.perf_counter, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._end_s: float | None = None
+
+    def rest(self) -> None:
+        """There is nothing to do; the next step begins when it is asked for."""
+        self._end_s = None
+
+    def wait(self, step_ms: float) -> float:
+        """Returns when the step is over; how long it took, in ms."""
+        now, step_s = self._clock(), step_ms / 1000.0
+        begin_s = now if self._end_s is None else max(self._end_s, now - step_s)
+        until_s = begin_s + step_s
+        if until_s - now > _SPIN_S:
+            self._sleep(until_s - now - _SPIN_S)
+        while (now := self._clock()) < until_s:
+            self._sleep(0.0)
+        self._end_s = now
+        return 1000.0 * (now - begin_s)
 
 
 class _Running:
-    __slots__ = ("blocks", "left", "request", "to_prefill")
+    __slots__ = ("blocks", "length", "made", "request", "to_prefill")
 
     def __init__(self, request: EngineRequest, blocks: int) -> None:
         self.request = request
         self.blocks = blocks
-        self.left = request.max_tokens
+        self.length = min(request.sampling.min_tokens or request.max_tokens, request.max_tokens)
+        self.made = 0
         self.to_prefill = len(request.prompt_ids)
+
+    @property
+    def held_tokens(self) -> int:
+        return len(self.request.prompt_ids) - self.to_prefill + self.made
+
+    @property
+    def end_reason(self) -> EndReason:
+        """Short of max_tokens it ended by itself."""
+        return EndReason.LENGTH if self.made == self.request.max_tokens else EndReason.STOP
 
 
 class SyntheticEngine:
-    """Emits `token_id` once per step for every request whose prompt is done. `step_model` None: steps take no time."""
+    """One token a step for every request whose prompt is read, oldest prompt first. `step_model` None: no time at all.
+
+    The tokens of an answer are `says`, again and again, or `token_id` where that is empty.
+    """
 
     def __init__(
-        self, info: EngineInfo, *, token_id: int, chunk_tokens: int, step_model: StepModel | None = None
+        self,
+        info: EngineInfo,
+        *,
+        token_id: int,
+        chunk_tokens: int,
+        step_model: StepModel | None = None,
+        says: Sequence[int] = (),
+        faults: Faults | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self._info = info
-        self._token_id = token_id
+        self._says = tuple(says) or (token_id,)
         self._chunk_tokens = chunk_tokens
         self._model = step_model
+        self._faults = faults
+        self._pace = pace or Pace()
         self._running: dict[str, _Running] = {}
         self._cancelled: list[str] = []
         self._free_blocks = info.kv_total_blocks
@@ -70,29 +131,20 @@ class SyntheticEngine:
 
     def step(self, timeout_s: float) -> EngineStepReport:
         if not self._running and not self._cancelled:
+            self._pace.rest()
             self._wake.wait(timeout_s)
         self._wake.clear()
         ends = [EndEvent(id=i, reason=EndReason.CANCELLED) for i in self._cancelled if self._remove(i)]
         self._cancelled.clear()
-        chunks: list[tuple[int, int]] = []
-        tokens: list[TokenEvent] = []
-        budget = self._chunk_tokens
-        batch_size = len(self._running)
-        for request_id, entry in list(self._running.items()):
-            if entry.to_prefill:
-                take = min(budget, entry.to_prefill)
-                if take:
-                    chunks.append((len(entry.request.prompt_ids) - entry.to_prefill, take))
-                budget -= take
-                entry.to_prefill -= take
-                if entry.to_prefill:
-                    continue
-            tokens.append(TokenEvent(id=request_id, token_ids=(self._token_id,)))
-            entry.left -= 1
-            if not entry.left:
-                self._remove(request_id)
-                ends.append(EndEvent(id=request_id, reason=EndReason.LENGTH))
-        step_ms = self._sleep(len(tokens), chunks)
+        slowdown = 1.0
+        if self._faults is not None:
+            slowdown = self._faults.strike()
+            if self._faults.has_lost_kv():
+                ends += self._lose_everything()
+        batch_size, held_tokens = len(self._running), sum(each.held_tokens for each in self._running.values())
+        decoding, chunks, tokens, ended = self._advance()
+        ends += ended
+        step_ms = self._take_time(decoding, held_tokens, chunks, slowdown)
         prefill = sum(c for _, c in chunks)
         self._steps += 1
         self._last_batch, self._last_step_ms = batch_size, step_ms
@@ -102,13 +154,41 @@ class SyntheticEngine:
             step_ms=step_ms, batch_size=batch_size, prefill_tokens=prefill, tokens=tuple(tokens), ends=tuple(ends)
         )
 
-    def _sleep(self, decode_tokens: int, chunks: list[tuple[int, int]]) -> float:
-        if self._model is None or not (decode_tokens or chunks):
+    def _advance(self) -> tuple[int, list[tuple[int, int]], list[TokenEvent], list[EndEvent]]:
+        """(requests that decoded, chunks of prompts that were read, tokens, ends)"""
+        chunks: list[tuple[int, int]] = []
+        tokens: list[TokenEvent] = []
+        ends: list[EndEvent] = []
+        budget, decoding = self._chunk_tokens, 0
+        for request_id, entry in list(self._running.items()):
+            if entry.to_prefill:
+                take = min(budget, entry.to_prefill)
+                if take:
+                    chunks.append((len(entry.request.prompt_ids) - entry.to_prefill, take))
+                budget -= take
+                entry.to_prefill -= take
+                if entry.to_prefill:
+                    continue
+            else:
+                decoding += 1
+            tokens.append(TokenEvent(id=request_id, token_ids=(self._says[entry.made % len(self._says)],)))
+            entry.made += 1
+            if entry.made == entry.length:
+                self._remove(request_id)
+                ends.append(EndEvent(id=request_id, reason=entry.end_reason))
+        return decoding, chunks, tokens, ends
+
+    def _take_time(self, decoding: int, held_tokens: int, chunks: list[tuple[int, int]], slowdown: float) -> float:
+        if self._model is None or not (decoding or chunks):
             return 0.0
-        used = (self._info.kv_total_blocks - self._free_blocks) * self._info.block_tokens
-        step_ms = self._model.step_ms(decode_tokens=decode_tokens, kv_tokens=used, chunks=tuple(chunks))
-        time.sleep(step_ms / 1000)
-        return step_ms
+        modelled_ms = self._model.step_ms(decode_tokens=decoding, kv_tokens=held_tokens, chunks=tuple(chunks))
+        return self._pace.wait(slowdown * modelled_ms)
+
+    def _lose_everything(self) -> list[EndEvent]:
+        lost = list(self._running)
+        for request_id in lost:
+            self._remove(request_id)
+        return [EndEvent(id=i, reason=EndReason.FAILED, message="its KV blocks were lost (drill)") for i in lost]
 
     def _remove(self, request_id: str) -> bool:
         entry = self._running.pop(request_id, None)

@@ -18,6 +18,7 @@ from ..answers import InvalidInput
 from ..contract.bundle import Bundle
 from ..contract.policy import Policy
 from ..contract.refusal import ErrorCode, ErrorLine
+from ..core.controls import unsupported
 from ..core.scheduler import Scheduler
 from ..engines.port import Engine, EngineInfo
 from ..prompts import PromptEncoder
@@ -52,11 +53,13 @@ class Host:
         self._probe_key = os.environ.get("SEEKSERVE_PROBE_KEY")
         make_engine = stock_engine_factory(config, utils, bundle, bundle_dir)
         self._service = Service(
-            scheduler=Scheduler(policy, bundle.limits, bundle.kv),
+            scheduler=Scheduler(policy, bundle.replica_limits, bundle.kv, bundle.step_model),
             engine_factory=make_engine or engine_factory(bundle, bundle_dir, config),
             encode=prompts.encode,
             vocabulary=TokenBytes.from_tokenizer_json(prompts.tokenizer_json),
         )
+        _check_policy(policy, self._service.engine_info)
+        self._streams = (_optional_parameter(config, "streaming") or "true") == "true"
         metrics = Metrics(utils, model)
         self._monitor = Monitor(
             model=model,
@@ -80,7 +83,11 @@ class Host:
             _log.exception("no response sender; this request cannot be answered")
             return
         try:
-            self._service.accept(read_request(request, probe_key=self._probe_key), sink)
+            inbound = read_request(request, probe_key=self._probe_key)
+            if inbound.stream and not self._streams:
+                # Triton would send the first piece and drop the rest without a word.
+                raise InvalidInput("stream", "this model was rendered with --no-streaming; send false, or leave it out")
+            self._service.accept(inbound, sink)
         except InvalidInput as error:
             self._service.refuse_invalid(_request_id(request), sink, error)
         except Exception:
@@ -106,6 +113,7 @@ def engine_factory(bundle: Bundle, bundle_dir: Path, config: dict[str, Any] | No
         return lambda: ReferenceEngine(bundle_dir, bundle)
     if bundle.engine == "synthetic":
         from ..engines.synthetic import SyntheticEngine
+        from ..engines.synthetic_faults import Faults
 
         info = EngineInfo(
             kind="synthetic",
@@ -117,12 +125,29 @@ def engine_factory(bundle: Bundle, bundle_dir: Path, config: dict[str, Any] | No
             eos_ids=(),
         )
         chunk = bundle.limits.prefill_chunk_tokens
-        return lambda: SyntheticEngine(info, token_id=_PLAIN_TOKEN_ID, chunk_tokens=chunk, step_model=bundle.step_model)
+        says, faults = _spelled("synthetic ", bundle_dir), Faults.from_environment(os.environ)
+        return lambda: SyntheticEngine(
+            info,
+            token_id=_PLAIN_TOKEN_ID,
+            chunk_tokens=chunk,
+            step_model=bundle.step_model,
+            says=says,
+            faults=faults,
+        )
     raise ValueError(f"bundle {bundle_dir}: this backend has no engine of kind {bundle.engine!r}")
 
 
 # In every byte-level vocabulary the first ids after the control tokens are printable single bytes.
 _PLAIN_TOKEN_ID = 40
+
+
+def _spelled(text: str, bundle_dir: Path) -> tuple[int, ...]:
+    """The tokens of single bytes that make up `text`; none where the vocabulary lacks one of them."""
+    data = json.loads((bundle_dir / "tokenizer" / "tokenizer.json").read_text("utf-8"))
+    vocabulary = TokenBytes.from_tokenizer_json(data)
+    ids = {vocabulary.get(n): n for n in reversed(range(len(vocabulary)))}
+    found = [ids.get(bytes([byte])) for byte in text.encode()]
+    return tuple(n for n in found if n is not None) if None not in found else ()
 
 
 def _parameter(config: dict[str, Any], name: str) -> str:
@@ -149,6 +174,12 @@ def _select_gpus(config: dict[str, Any], instance_name: str, bundle: Bundle) -> 
 
     group = select_gpus(device_ids, instance_name, bundle.parallel, os.environ)
     _log.info("instance %s uses the GPUs %s", instance_name, group)
+
+
+def _check_policy(policy: Policy, info: EngineInfo) -> None:
+    problems = unsupported(policy, info.runtime_controls, ())
+    if problems:
+        raise ValueError(f"policy {policy.name!r} does not fit the {info.kind} engine: {'; '.join(problems)}")
 
 
 def _check_environment(installed_at: Path, utils: Any) -> None:

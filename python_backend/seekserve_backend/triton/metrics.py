@@ -13,6 +13,7 @@ from ..service import ServiceStats
 __all__ = ["Metrics", "samples"]
 
 _HELP = {
+    "seekserve_engine_info": "1, with the kind of the engine",
     "seekserve_queue_requests": "Waiting requests by class",
     "seekserve_bucket_requests": "Waiting requests by prompt length bucket",
     "seekserve_intake_requests": "Requests being tokenised or waiting for it",
@@ -37,7 +38,7 @@ _HELP = {
 def samples(stats: ServiceStats) -> list[tuple[str, dict[str, str], float]]:
     """(family, labels, value) of everything known at this moment."""
     snap = stats.snapshot
-    out: list[tuple[str, dict[str, str], float]] = []
+    out: list[tuple[str, dict[str, str], float]] = [("seekserve_engine_info", {"kind": stats.engine_kind}, 1)]
     out += [("seekserve_queue_requests", {"class": c}, n) for c, n in snap.queued_by_class.items()]
     out += [("seekserve_bucket_requests", {"bucket": b}, n) for b, n in snap.queued_by_bucket.items()]
     out += [("seekserve_requests_total", {"terminal": t}, n) for t, n in snap.terminals.items()]

@@ -1,0 +1,106 @@
+"""Opens on faults of the engine, never on load: own refusals, cancels and client errors do not count.
+
+Closed: everything passes. Open: nothing is taken until the pause is over; each opening in a row doubles it. Half open:
+a few probes pass, and their fate decides.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+
+from ..contract.policy import BreakerOptions
+
+__all__ = ["Breaker", "BreakerState"]
+
+
+class BreakerState(enum.Enum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Breaker:
+    def __init__(self, options: BreakerOptions) -> None:
+        self.options = options
+        self.state = BreakerState.CLOSED
+        self.openings = 0
+        self._in_a_row = 0
+        self._ends: deque[tuple[float, bool]] = deque()
+        self._faults = 0
+        self._opened_s = 0.0
+        self._pause_s = options.pause_s
+        self._probes_left = 0
+        self._probes_good = 0
+        self._granted_s = 0.0
+
+    def ended(self, now: float, *, is_fault: bool) -> bool:
+        """A running request ended, well or by a fault of the engine. True when this opened the breaker."""
+        self._ends.append((now, is_fault))
+        self._faults += is_fault
+        while self._ends and now - self._ends[0][0] > self.options.window_s:
+            self._faults -= self._ends.popleft()[1]
+        self._in_a_row = self._in_a_row + 1 if is_fault else 0
+        if self.state is BreakerState.HALF_OPEN:
+            return self._probe_ended(now, is_fault)
+        if self.state is BreakerState.OPEN:
+            return False
+        options = self.options
+        is_high = len(self._ends) >= options.least_ends and self._faults > options.fault_share * len(self._ends)
+        if self._in_a_row >= options.faults_in_a_row or is_high:
+            self._open(now)
+            return True
+        return False
+
+    def trip(self, now: float) -> bool:
+        """The engine as a whole is stuck or gone."""
+        if self.state is BreakerState.OPEN:
+            return False
+        self._open(now)
+        return True
+
+    def admits(self, now: float) -> bool:
+        """Whether one more request may come in; counts it as a probe when half open."""
+        if self.state is BreakerState.CLOSED:
+            return True
+        if self.state is BreakerState.OPEN:
+            if now - self._opened_s < self._pause_s:
+                return False
+            self.state = BreakerState.HALF_OPEN
+            self._probes_good = 0
+            self._grant_probes(now)
+        elif now - self._granted_s > self._pause_s:
+            # Probes that were cancelled or refused never end well or badly; do not wait for them for ever.
+            self._grant_probes(now)
+        if self._probes_left <= 0:
+            return False
+        self._probes_left -= 1
+        return True
+
+    def wait_ms(self, now: float) -> float:
+        """Until it may be worth coming back."""
+        return 1000.0 * max(self._opened_s + self._pause_s - now, 1.0)
+
+    def _grant_probes(self, now: float) -> None:
+        self._probes_left = self.options.probes
+        self._granted_s = now
+
+    def _probe_ended(self, now: float, is_fault: bool) -> bool:
+        if is_fault:
+            self._pause_s = min(2.0 * self._pause_s, self.options.most_pause_s)
+            self._open(now)
+            return True
+        self._probes_good += 1
+        self._probes_left += 1
+        if self._probes_good >= self.options.probes:
+            self.state = BreakerState.CLOSED
+            self._pause_s = self.options.pause_s
+            self._ends.clear()
+            self._faults = 0
+        return False
+
+    def _open(self, now: float) -> None:
+        self.state = BreakerState.OPEN
+        self.openings += 1
+        self._opened_s = now
+        self._in_a_row = 0

@@ -1,0 +1,84 @@
+"""What the scheduler asks of a release gate, whatever the policy: who is next, and who had better be refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from ..contract.bundle import KvCache, Limits
+from ..contract.policy import Policy
+from ..contract.rungs import Rung
+from ..contract.step_model import StepModel
+from .entry import Entry
+from .refusals import Refusal
+from .reserve import Reserve
+from .types import StepReport
+
+__all__ = ["Gate", "make_gate"]
+
+
+class Gate(Protocol):
+    def replace_policy(self, policy: Policy) -> None: ...
+
+    def judge(self, entry: Entry, now: float) -> Refusal | None:
+        """A request that would be queued: a reason to refuse it at once, or None."""
+        ...
+
+    def push(self, entry: Entry) -> None: ...
+
+    def remove(self, entry: Entry) -> None: ...
+
+    def hopeless(self, now: float) -> Entry | None:
+        """A queued request that can no longer make its deadline, if there is one; the caller removes it."""
+        ...
+
+    def tick(self, reserve: Reserve, now: float) -> None:
+        """Before each round of `next`."""
+        ...
+
+    def next(self, reserve: Reserve, now: float) -> Entry | None:
+        """The request to start now, taken out of its queue."""
+        ...
+
+    def started(self, entry: Entry) -> None: ...
+
+    def ended(self, entry: Entry, tokens: int) -> None:
+        """`tokens` it produced in all; may come twice for one entry."""
+        ...
+
+    def observe(self, report: StepReport) -> None: ...
+
+    @property
+    def rung(self) -> Rung:
+        """What the pressure asks of requests that start now."""
+        ...
+
+    def gauges(self) -> Mapping[str, float]:
+        """For metrics; absent is absent."""
+        ...
+
+    def is_full(self, request_class: str) -> bool: ...
+
+    def waiting(self, request_class: str) -> int: ...
+
+    def ahead(self, request_class: str) -> int: ...
+
+    def position(self, entry: Entry) -> int: ...
+
+    def lengths(self) -> dict[str, int]: ...
+
+    def queues(self) -> Mapping[str, Iterable[Entry]]: ...
+
+
+def make_gate(policy: Policy, limits: Limits, kv: KvCache, step_model: StepModel | None) -> Gate:
+    if policy.kind == "paced":
+        from .paced import PacedGate
+
+        return PacedGate(policy, limits, kv, step_model)
+    if policy.kind == "seed":
+        from .seed import SeedGate
+
+        return SeedGate(policy, limits.max_batch_size)
+    from .release import ReleaseGate
+
+    return ReleaseGate(policy)

@@ -1,0 +1,142 @@
+"""Queues by tenant: urgent requests by deadline, offline ones in order of arrival, and whose turn it is.
+
+The tenant that has had the least engine time for its weight goes next (virtual counters, as in VTC, OSDI 2024, with
+milliseconds of the engine for tokens). A tenant that comes back after a pause starts level with the others: time that
+it did not use is not saved up.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+
+from .entry import Entry
+
+__all__ = ["Tenant", "Tenants"]
+
+_KEPT_IDLE = 1024
+
+
+class Tenant:
+    __slots__ = ("heap", "name", "offline", "served_ms", "urgent", "urgent_ms", "weight")
+
+    def __init__(self, name: str, weight: float) -> None:
+        self.name = name
+        self.weight = weight
+        self.served_ms = 0.0
+        """Engine time it has had, divided by its weight."""
+        self.heap: list[tuple[float, int, str]] = []
+        """(deadline, order, id), with ids that have left still in it"""
+        self.urgent: dict[str, Entry] = {}
+        self.urgent_ms = 0.0
+        self.offline: OrderedDict[str, Entry] = OrderedDict()
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self.urgent or self.offline)
+
+    def first_urgent(self) -> Entry | None:
+        heap, urgent = self.heap, self.urgent
+        while heap:
+            entry = urgent.get(heap[0][2])
+            if entry is not None and entry.order == heap[0][1]:
+                return entry
+            heapq.heappop(heap)
+        return None
+
+    def by_deadline(self) -> Iterator[Entry]:
+        """Urgent entries that are due first, as they are taken off; the caller removes each before the next."""
+        while (entry := self.first_urgent()) is not None:
+            yield entry
+
+    def first_offline(self) -> Entry | None:
+        return next(iter(self.offline.values()), None)
+
+
+class Tenants:
+    def __init__(self) -> None:
+        self._all: dict[str, Tenant] = {}
+        self._weights: Mapping[str, float] = {}
+        self.urgent = 0
+        self.offline = 0
+
+    def replace_weights(self, weights: Mapping[str, float]) -> None:
+        self._weights = weights
+        for tenant in self._all.values():
+            tenant.weight = weights.get(tenant.name, 1.0)
+
+    def __iter__(self) -> Iterator[Tenant]:
+        return iter(self._all.values())
+
+    def get(self, name: str) -> Tenant | None:
+        return self._all.get(name)
+
+    def push(self, entry: Entry) -> None:
+        tenant = self._all.get(entry.tenant)
+        if tenant is None:
+            self._forget_idle()
+            tenant = self._all[entry.tenant] = Tenant(entry.tenant, self._weights.get(entry.tenant, 1.0))
+        if not tenant.is_waiting:
+            others = [each.served_ms for each in self._all.values() if each.is_waiting]
+            tenant.served_ms = max(tenant.served_ms, min(others, default=0.0))
+        if entry.is_offline:
+            tenant.offline[entry.id] = entry
+            self.offline += 1
+        else:
+            heapq.heappush(tenant.heap, (entry.due_s, entry.order, entry.id))
+            tenant.urgent[entry.id] = entry
+            tenant.urgent_ms += entry.price_ms
+            self.urgent += 1
+
+    def remove(self, entry: Entry) -> None:
+        tenant = self._all[entry.tenant]
+        if entry.is_offline:
+            del tenant.offline[entry.id]
+            self.offline -= 1
+            return
+        del tenant.urgent[entry.id]
+        tenant.urgent_ms = tenant.urgent_ms - entry.price_ms if tenant.urgent else 0.0
+        self.urgent -= 1
+        if len(tenant.heap) > 2 * len(tenant.urgent) + 64:
+            tenant.heap = [item for item in tenant.heap if item[2] in tenant.urgent]
+            heapq.heapify(tenant.heap)
+
+    def charge(self, name: str, ms: float) -> None:
+        tenant = self._all[name]
+        tenant.served_ms += ms / tenant.weight
+
+    def charge_if_known(self, name: str, ms: float) -> None:
+        if name in self._all:
+            self.charge(name, ms)
+
+    def next_urgent(self) -> Tenant | None:
+        waiting = [tenant for tenant in self._all.values() if tenant.urgent]
+        return min(waiting, key=lambda tenant: tenant.served_ms, default=None)
+
+    def next_offline(self) -> Tenant | None:
+        waiting = [tenant for tenant in self._all.values() if tenant.offline]
+        return min(waiting, key=lambda tenant: tenant.served_ms, default=None)
+
+    def ahead_ms(self, entry: Entry) -> float:
+        """Prompts that go before this urgent one: its own tenant's, and of each other's as much as its turn allows."""
+        own = self._all.get(entry.tenant)
+        own_ms = 0.0 if own is None else self._own_ahead_ms(own, entry)
+        if len(self._all) == 1 and own is not None:
+            return own_ms
+        turn_ms = own_ms + entry.price_ms
+        weight = 1.0 if own is None else own.weight
+        others = (t for t in self._all.values() if t is not own and t.urgent)
+        return own_ms + sum(min(t.urgent_ms, turn_ms * t.weight / weight) for t in others)
+
+    @staticmethod
+    def _own_ahead_ms(own: Tenant, entry: Entry) -> float:
+        # A queue this long is hopeless for a newcomer whatever its deadline; the exact sum would cost too much.
+        if len(own.urgent) > 256:
+            return own.urgent_ms
+        return sum(each.price_ms for each in own.urgent.values() if each.due_s <= entry.due_s)
+
+    def _forget_idle(self) -> None:
+        """Names come from clients: those that wait for nothing are forgotten when there are too many."""
+        if len(self._all) >= _KEPT_IDLE:
+            self._all = {name: tenant for name, tenant in self._all.items() if tenant.is_waiting}
