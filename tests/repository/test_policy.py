@@ -25,8 +25,9 @@ def test_an_empty_file_is_the_default_policy(tmp_path: Path) -> None:
 def test_what_is_given_is_normalised_and_the_rest_filled_in(tmp_path: Path) -> None:
     text = "default_class: chat\nclasses:\n  chat: {max_queue_requests: 4, deadline_ms: 100}\ndefault_max_tokens: 32\n"
     data = json.loads(read_policy(write(tmp_path, text)).to_json())
-    assert data["classes"] == {"chat": {"priority": 0, "max_queue_requests": 4, "deadline_ms": 100}}
-    assert (data["default_max_tokens"], data["schema_version"]) == (32, 1)
+    rest = {"deadline_ms_per_token": 0.0, "tpot_slo_ms": None, "is_offline": False}
+    assert data["classes"] == {"chat": {"priority": 0, "max_queue_requests": 4, "deadline_ms": 100, **rest}}
+    assert (data["default_max_tokens"], data["schema_version"]) == (32, 2)
     assert Policy.from_data(data, "again").to_json() == json.dumps(data, indent=2) + "\n"
 
 
@@ -40,8 +41,8 @@ def test_all_faults_of_a_policy_are_reported_together(tmp_path: Path) -> None:
 
 
 def test_a_policy_of_another_schema_is_refused() -> None:
-    with pytest.raises(ConfigError, match="schema_version 2 where this version reads 1"):
-        policy_from_data({"schema_version": 2}, where="p")
+    with pytest.raises(ConfigError, match="schema_version 3 where this version reads 2"):
+        policy_from_data({"schema_version": 3}, where="p")
 
 
 def test_a_policy_that_is_a_list_is_refused(tmp_path: Path) -> None:

@@ -228,5 +228,5 @@ def test_every_topology_passes_the_repository_check(engine: Path, pytorch: Path,
     for name, (bundle, flags) in cases.items():
         run(bundle, tmp_path / name, **flags)
         (bundle / "engine" / "rank0.engine").parent.mkdir(exist_ok=True)
-        found = [each.rule for each in check_repository(tmp_path / name).errors]
-        assert found in ([], ["engine"]), name  # the toy engine has no rank files
+        found = {each.rule for each in check_repository(tmp_path / name).errors}
+        assert found <= {"engine"}, name  # the toy engine has no rank files

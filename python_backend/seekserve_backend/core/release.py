@@ -1,4 +1,4 @@
-"""The release gate of the `fifo` policy: which waiting request may start next.
+"""The release gate of the policies `fcfs` and `static`: which waiting request may start next.
 
 First in, first out within a class, classes by priority. A head that does not fit blocks its own and every less urgent
 class: nobody is overtaken by a smaller request, at the price of idle capacity behind a large one. Probes wait at the

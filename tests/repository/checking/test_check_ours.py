@@ -58,7 +58,7 @@ def test_an_edited_configuration_breaks_the_contract(tmp_path: Path) -> None:
 
 def test_a_broken_policy_is_named_by_its_file(tmp_path: Path) -> None:
     repository = rendered(tmp_path)
-    edit(repository / "chat" / "policy.json", '"schema_version": 1', '"schema_version": 1, "classses": {}')
+    edit(repository / "chat" / "policy.json", '"schema_version": 2', '"schema_version": 2, "classses": {}')
     assert any(
         found.file == "chat/policy.json" and "classses" in found.message
         for found in check_repository(repository).errors
