@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,3 +13,11 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.fixture(scope="session")
 def repository_root() -> Path:
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Bundles of the promised deployments by name; made once, for the tests of building and those of serving."""
+    from tests.deployments.builds import builder
+
+    return builder(tmp_path_factory.mktemp("deployments"))

@@ -10,6 +10,7 @@
     │   ├── DoesNotFit                  an answer, not a crash: the numbers and the smallest thing that would fit
     │   ├── TargetExists                the target is taken by something this run did not make
     │   └── RenderError                 a template or its result is wrong
+    ├── ToolFailed                      exit 4   a program that was run ended badly; the message has its own status
     └── ServerError                     exit 4   the server or the connection to it
         ├── StartFailed                 tritonserver or a model did not become ready
         ├── Refused                     the service refused or expired the request (carries the hint)
@@ -41,6 +42,7 @@ __all__ = [
     "StartFailed",
     "TargetExists",
     "TimedOut",
+    "ToolFailed",
 ]
 
 
@@ -92,6 +94,12 @@ class TargetExists(ConflictError):
 
 class RenderError(ConflictError):
     pass
+
+
+class ToolFailed(SeekserveError):
+    """A child could not be started, ended badly, or left something else than it was asked for."""
+
+    exit_code = 4
 
 
 class ServerError(SeekserveError):

@@ -454,6 +454,17 @@ def test_a_long_context_without_rope_scaling_is_a_warning(inspect_toy: Inspect) 
     assert "163,840" in only(inspect_toy(v3_toy(max_position_embeddings=163840)), "rope-missing").message
 
 
+@pytest.mark.parametrize(("kind", "codes"), [("yarn", {"rope-reach"}), ("llama3", set())])
+def test_a_limit_beyond_what_the_scaling_reaches_is_a_warning_where_the_factor_says_it(
+    inspect_toy: Inspect, kind: str, codes: set[str]
+) -> None:
+    """Meta's own Llama 3.1: factor 8 of 8,192 tokens, and a limit of 131,072."""
+    block = {"rope_type": kind, "factor": 8.0, "original_max_position_embeddings": 8192}
+    toy = qwen_toy()
+    toy.config |= {"max_position_embeddings": 131072, "rope_scaling": block}
+    assert {finding.code for finding in inspect_toy(toy).findings if finding.code.startswith("rope")} == codes
+
+
 def test_end_ids_from_all_places_are_kept_and_compared(inspect_toy: Inspect) -> None:
     toy = v3_toy()
     toy.generation = {"eos_token_id": [1, 5]}

@@ -156,8 +156,8 @@ def test_what_is_wrong_for_gpus_is_said_and_nothing_is_written(
 
 def test_the_words_of_the_flags_are_those_of_the_code() -> None:
     from seekserve.cli.build_engine import PRESETS, PROFILES, QUANTIZE
-    from seekserve.engine.trtllm_engine import QUANTISED_WEIGHTS
     from seekserve.plan import curated, presets
+    from seekserve.plan.quantised import QUANTISED_WEIGHTS
 
     assert set(PROFILES) == set(curated.PROFILES)
     assert set(PRESETS) == set(presets.preset_names())

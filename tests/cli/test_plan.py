@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from seekserve.cli.plan import PRESETS, command
+from seekserve.cli.plan import PRESETS, PROFILES, QUANTIZE, command
 from seekserve.errors import ConflictError, DoesNotFit, InputError, SeekserveError
+from seekserve.plan import curated
 from seekserve.plan.presets import preset_names
+from seekserve.plan.quantised import QUANTISED_WEIGHTS
 from seekserve.plan.target import ALL_FIELDS
 
 CONFIGS = Path(__file__).parents[1] / "checkpoint" / "configs"
@@ -105,11 +107,32 @@ def test_explain_and_preset_print_reasons() -> None:
     assert "rule: batch 8 for a latency service" in out
 
 
+def test_a_profile_gives_settings_and_explain_prints_the_guides_arguments() -> None:
+    out, error = run(V3, "--gpu", "h200", "--gpus", "8", "--profile", "throughput", "--explain")
+    assert error is None
+    assert re.search(r"limits\.max_num_tokens +3200  \(preset deepseek-r1-throughput-hopper \(examples/", out)
+    assert re.search(r"stream_interval +10  \(examples/configs/curated/deepseek-r1-throughput\.yaml", out)
+    assert re.search(r"moe_config\.backend +CUTLASS  \(", out)
+    _, error = run(V3, "--gpu", "h200", "--profile", "throughput", "--preset", "latency")
+    assert isinstance(error, InputError)
+
+
+def test_plain_weights_are_planned_as_the_engine_will_hold_them() -> None:
+    qwen = str(CONFIGS / "r1-distill-qwen-7b.json")
+    flags = ("--gpu", "l40s", "--gpus", "1", "--engine", "trtllm-engine")
+    plain, small = (json.loads(run(qwen, *flags, *more, "--json")[0]) for more in ((), ("--quantize", "w4a8_awq")))
+    assert (plain["weights"]["precision"], small["weights"]["precision"]) == ("bf16", "w4a8_awq")
+    assert small["weights"]["bytes"] < 0.5 * plain["weights"]["bytes"]
+    assert (plain["kv_cache"]["dtype"], small["kv_cache"]["dtype"]) == ("bf16", "fp8_e4m3")
+
+
 def test_every_input_has_an_option_with_help() -> None:
     options = {option: parameter for parameter in command.params for option in parameter.opts}
     for spec in ALL_FIELDS:
         assert options[spec.flag].name == spec.name
     assert tuple(PRESETS) == preset_names()
+    assert tuple(PROFILES) == curated.PROFILES
+    assert QUANTIZE == QUANTISED_WEIGHTS
 
 
 def test_the_whole_command_exits_3_with_the_error_on_stderr() -> None:

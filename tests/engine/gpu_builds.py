@@ -9,11 +9,13 @@ from typing import Any
 
 from tests.engine.full_size import make_config
 
-from seekserve.engine.gpu_plan import GpuRequest, plan_for_gpus
 from seekserve.engine.llm_args import Args
 from seekserve.engine.pytorch_args import settled_args
 from seekserve.engine.trtllm_flags import TrtllmFlags
+from seekserve.plan.ask_gpu import GpuRequest, plan_for_gpus
+from seekserve.plan.gpu_resolve import require_fit
 from seekserve.plan.inputs import Inputs, flag_inputs
+from seekserve.plan.model import read_model
 from seekserve.plan.plan import Plan
 from seekserve.plan.target import ALL_FIELDS
 
@@ -33,7 +35,10 @@ def planned(name: str, *, environ: Mapping[str, str] | None = None, file: Inputs
         quantize=own.quantize,
     )
     with tempfile.TemporaryDirectory() as folder:
-        return plan_for_gpus(make_config(Path(folder), name), request, environ or {})
+        model = read_model(str(make_config(Path(folder), name)))
+    plan = plan_for_gpus(model, request, environ or {}).plan
+    require_fit(plan)
+    return plan
 
 
 def settled(name: str, **flags: Any) -> tuple[Plan, Args, tuple[str, ...]]:

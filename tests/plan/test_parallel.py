@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 from gpu_plans import deployment, messages, model
 
+from seekserve.data import tiny_checkpoint_folder
 from seekserve.plan.case import Target
 from seekserve.plan.gpus import find_gpu
+from seekserve.plan.model import read_model
 from seekserve.plan.parallel import candidate_shapes, nearest, shape_findings
+from seekserve.plan.shape import Shape
 from seekserve.plan.support import support_for
 
 
@@ -41,6 +44,23 @@ def test_an_illegal_shape_is_refused_with_numbers(
     assert found[rule].startswith("error: ")
     for number in numbers:
         assert number in found[rule]
+
+
+def test_an_expert_that_stays_whole_may_have_any_width() -> None:
+    """The shipped checkpoint's experts are 144 wide: a block and a part of one."""
+    tiny = read_model(str(tiny_checkpoint_folder()))
+    target = Target(
+        gpu=find_gpu("h200"),
+        gpus=2,
+        nodes=1,
+        engine="trtllm-pytorch",
+        version="1.2.1",
+        support=support_for(tiny.family, "trtllm-pytorch"),
+    )
+    whole, cut = Shape(tp=2, pp=1, ep=2, attention_dp=False), Shape(tp=2, pp=1, ep=1, attention_dp=False)
+    assert "expert-block" not in {found.rule for found in shape_findings(tiny, target, whole)}
+    [refused] = [found for found in shape_findings(tiny, target, cut) if found.rule == "expert-block"]
+    assert "144 / moe_tp 2 = 72, which is no multiple of the 128-element scale block" in refused.message
 
 
 def test_output_groups_of_v4_bound_tensor_parallelism() -> None:

@@ -72,12 +72,25 @@ def test_the_other_planners_figure_stands_beside_ours_itemised() -> None:
     assert aiconfigurator_differences(deployment(gpu="b200", gpus=8).case) == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "gpu", "words"),
+    [
+        ("deepseek-v3", "h200", ["with fp8_block weights hardly any are", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1"]),
+        ("deepseek-v2-lite", "h100", ["trtllm-build has no flag for it"]),
+    ],
+)
+def test_explain_says_what_there_is_of_tf32(name: str, gpu: str, words: list[str]) -> None:
+    text = explain_text(plan(name, gpu, gpus=8))
+    for word in ("TF32: Hopper has it for products of FP32 numbers", *words):
+        assert word in text
+
+
 def test_explain_names_the_source_of_every_value_and_the_formula_of_every_buffer() -> None:
     made = plan(**V3)
     text = explain_text(made)
     for key in made.sources:
         assert key in text
-    assert "8192 tokens x 8 experts x 31744 B" in text
+    assert "1280 tokens x 8 experts x 31744 B" in text
 
 
 def test_other_precisions_are_computed_for_this_model() -> None:

@@ -9,7 +9,7 @@ from gpu_plans import CONFIGS, messages, model
 
 from seekserve.errors import ConfigError
 from seekserve.plan.gpus import catalogue, find_gpu
-from seekserve.plan.support import default_engine, engine_refusal, precision_refusal, support_for
+from seekserve.plan.support import default_engine, engine_refusal, precision_refusal, support_for, weights_supported
 from seekserve.plan.versions import version_key
 
 
@@ -103,7 +103,9 @@ def test_a_cache_format_that_the_engine_lacks_is_refused() -> None:
         ("deepseek-v2-lite", "h100", {"mtp": 1}, "mtp-support"),
         ("deepseek-v3", "h200", {"max_seq_len_tokens": 200_000}, "sequence-within-model"),
         ("deepseek-v3", "h200", {"isl": 9000, "osl": 500, "max_seq_len_tokens": 8192}, "workload-within-sequence"),
-        ("deepseek-v3", "h200", {"prefill_chunk_tokens": 9000}, "chunk-within-step"),
+        ("deepseek-v3", "h200", {"prefill_chunk_tokens": 9000, "max_num_tokens": 8192}, "chunk-within-step"),
+        ("deepseek-v3", "h200", {"prefill_chunk_tokens": 1024, "max_num_tokens": 8192}, "chunk-of-step"),
+        ("deepseek-v3", "h200", {"prefill_chunk_tokens": 1024, "chunked_prefill": False}, "chunk-uncut"),
         ("deepseek-v3", "h200", {"max_batch_size": 512, "max_num_tokens": 256}, "batch-within-step"),
         ("deepseek-v2-lite", "a100", {"chunked_prefill": True}, "chunk-kernels"),
     ],
@@ -112,6 +114,31 @@ def test_limits_that_disagree_are_errors_with_hints(name: str, gpu: str, flags: 
     found = messages(name, gpu, gpus=8, **flags)[rule]
     assert found.startswith("error: ")
     assert "-> " in found
+
+
+@pytest.mark.parametrize(
+    ("family", "engine", "precision", "runs"),
+    [
+        ("r1_distill_qwen", "trtllm-engine", "w4a8_awq", True),
+        ("r1_distill_llama", "trtllm-pytorch", "w4a8_awq", True),
+        ("r1_distill_llama", "trtllm-pytorch", "fp8_channel", True),
+        ("r1_distill_qwen", "trtllm-pytorch", "fp8_channel", False),
+        ("deepseek_v3", "trtllm-pytorch", "bf16", True),
+        ("deepseek_v3_2", "trtllm-pytorch", "bf16", False),
+        ("deepseek_v2", "trtllm-engine", "w4a8_awq", False),
+    ],
+)
+def test_precisions_by_family_are_those_of_the_published_tables(
+    family: str, engine: str, precision: str, runs: bool
+) -> None:
+    support = support_for(family, engine)
+    assert support is not None
+    assert weights_supported(support, precision) == runs
+
+
+@pytest.mark.parametrize(("gpu", "has"), [("a100", False), ("l40s", True), ("h100", True), ("b200", False)])
+def test_four_bit_weights_with_fp8_activations_are_for_ada_and_hopper(gpu: str, has: bool) -> None:
+    assert (precision_refusal("w4a8_awq", find_gpu(gpu)) is None) == has
 
 
 def test_a_chunk_that_ends_inside_a_block_is_a_warning() -> None:

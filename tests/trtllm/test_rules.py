@@ -26,6 +26,8 @@ def kv(**settings: object) -> Args:
 
 # rule, version, refused arguments, accepted arguments, severity
 CASES: list[tuple[str, str, Args, Args, str]] = [
+    ("cache-dtype", "1.2.1", kv(dtype="bfloat16"), kv(dtype="auto"), "error"),
+    ("cache-dtype", "1.4", kv(dtype="float16"), kv(dtype="fp8"), "error"),
     (
         "cuda-graph-sizes",
         "1.4",
@@ -256,6 +258,14 @@ MODEL_CASES: list[tuple[str, str, ModelCase, Args, Args, str]] = [
         "moe-combine",
         "1.2.1",
         HOPPER_V3,
+        {"moe_config": {"use_low_precision_moe_combine": True}},
+        {"moe_config": {"use_low_precision_moe_combine": False}},
+        "warning",
+    ),
+    (
+        "moe-combine",
+        "1.4",
+        ModelCase(architecture="deepseek_v4", weights="fp8_block", sm=100),
         {"moe_config": {"use_low_precision_moe_combine": True}},
         {"moe_config": {"use_low_precision_moe_combine": False}},
         "warning",

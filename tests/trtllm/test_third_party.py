@@ -85,7 +85,7 @@ def judged(text: str, version: str, case: ModelCase) -> tuple[set[str], set[str]
     ("text", "version", "case", "doubts"),
     [
         (V4_README, "1.4", V4_B200, set()),
-        (V4_THROUGHPUT, "1.4", V4_B200, {"moe_config.use_low_precision_moe_combine"}),
+        (V4_THROUGHPUT, "1.4", V4_B200, set()),
         (R1_H200, "1.2.1", H200, set()),
         (R1_H200, "1.3.0rc20", H200, set()),
         (R1_H200, "1.4", H200, set()),
@@ -117,4 +117,4 @@ def test_v4_s_configuration_is_not_for_1_2() -> None:
     errors, doubts = judged(V4_THROUGHPUT, "1.2.1", V4_B200)
     # MTP's length had another name, under which 1 is the default: the argument would silently lose.
     assert errors == {"speculative_config.max_draft_len"}
-    assert doubts == {"moe_config.use_low_precision_moe_combine"}
+    assert doubts == set()

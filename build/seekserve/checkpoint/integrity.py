@@ -286,7 +286,8 @@ def check_rope(config: ModelConfig, architecture: str, file: str, findings: Coll
             f"max_position_embeddings is {limit:,} without rope_scaling; releases of this family have a yarn block",
         )
     rope = config.rope_scaling
-    if rope and rope.factor and rope.original_max_position_tokens and limit:
+    # llama3 stretches the low frequencies only, and Meta's own limit is 16 times the original at factor 8.
+    if rope and rope.kind != "llama3" and rope.factor and rope.original_max_position_tokens and limit:
         reach = rope.factor * rope.original_max_position_tokens
         if limit > reach:
             findings.warning(

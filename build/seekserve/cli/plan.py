@@ -13,6 +13,8 @@ __all__ = ["command"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 PRESETS = ("latency", "throughput", "guide-vllm")
+PROFILES = ("throughput", "latency")
+QUANTIZE = ("fp8_tensor", "awq", "w4a8_awq", "int8")
 ESTIMATES = ("shipped", "aiconfigurator")
 
 
@@ -36,6 +38,10 @@ def plan_inputs(function: F) -> F:
 @click.argument("checkpoint", required=False)
 @plan_inputs
 @click.option("--preset", type=click.Choice(PRESETS), help="Ready-made inputs; any flag overrides one of them.")
+@click.option("--profile", type=click.Choice(PROFILES), help="Settings of NVIDIA's guides for model and GPU.")
+@click.option(
+    "--quantize", type=click.Choice(QUANTIZE), help="Plan for such weights, as an engine is built of plain ones."
+)
 @click.option("--topology", type=click.Path(path_type=Path), help="File with the output of `nvidia-smi topo -m`.")
 @click.option("--estimate", type=click.Choice(ESTIMATES), help="Predict TTFT, TPOT and tokens per second.")
 @click.option("--slo-ttft-ms", type=float, default=2000.0, show_default=True, help="First token within this time.")

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from seekserve.errors import ConfigError, InputError
+from seekserve.plan.ask_gpu import GpuRequest, plan_for_gpus
+from seekserve.plan.gpu_resolve import require_fit
 from seekserve.plan.inputs import Given, Inputs, environment_inputs, merge
+from seekserve.plan.model import model_of
 from seekserve.plan.names import MODEL_NAME, NAME_RULE
 from seekserve.plan.plan import Plan, Unset
 from seekserve.plan.resolve import DEFAULTS, resolve
@@ -16,7 +19,6 @@ from seekserve.plan.target import ALL_FIELDS, TARGET_FIELDS
 from seekserve.settings import Settings
 from seekserve_backend.contract.bundle import ENGINE_KINDS, TRTLLM_KINDS
 
-from .gpu_plan import GpuRequest, plan_for_gpus
 from .outcome import BuildOutcome, BuildWish
 from .reference import build_reference, check_runnable
 from .report import BuildReport
@@ -63,8 +65,9 @@ def build(
         request.trtllm.refuse_unused(engine, _gpu_flags(request, environ))
     source = read_source(checkpoint)
     if engine in (*TRTLLM_KINDS, _GPU_DEFAULT):
-        plan = plan_for_gpus(source.folder, _gpu_request(request, settings), environ)
+        plan = plan_for_gpus(model_of(source.checkpoint), _gpu_request(request, settings), environ).plan
         request.trtllm.refuse_unused(plan.engine)
+        require_fit(plan)
     else:
         plan = _reference_plan(request, settings, environ, source, host_memory_bytes)
     plan = _varied(plan, request.variant)
@@ -75,22 +78,27 @@ def build(
         checkpoint=source.folder,
         facts=source.facts,
         warnings=source.warnings,
-        outcome=_handed_over(request, wish, plan, source, progress),
+        outcome=_handed_over(request, wish, plan, source, environ, progress),
         link_weights=link_weights,
     )
 
 
 def _handed_over(
-    request: BuildRequest, wish: BuildWish, plan: Plan, source: Source, progress: Progress
+    request: BuildRequest,
+    wish: BuildWish,
+    plan: Plan,
+    source: Source,
+    environ: Mapping[str, str],
+    progress: Progress,
 ) -> BuildOutcome:
     if plan.deployment is None:
         return build_reference(wish, plan, source.copies, progress=progress)
     wish = replace(wish, trtllm=request.trtllm.wish(plan.engine, plan.deployment.target.version))
     if plan.engine == "trtllm-pytorch":
         return build_trtllm_pytorch(wish, plan, source, progress=progress)
-    from .trtllm_engine import build_trtllm_engine
+    from .trtllm_engine import Host, build_trtllm_engine
 
-    return build_trtllm_engine(wish, plan, source, progress=progress)
+    return build_trtllm_engine(wish, plan, source, progress=progress, host=Host(environ=environ))
 
 
 def _reference_plan(

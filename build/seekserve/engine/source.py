@@ -26,6 +26,8 @@ class Source:
     folder: Path
     """Absolute."""
     facts: PlanFacts
+    checkpoint: ModelFacts
+    """As read, for plans that look at single tensors."""
     copies: tuple[FileCopy, ...]
     """Every file that belongs in the bundle."""
     warnings: tuple[str, ...]
@@ -45,6 +47,7 @@ def read_source(path_or_id: str) -> Source:
     return Source(
         folder=folder,
         facts=_plan_facts(facts, facts.config, folder),
+        checkpoint=facts,
         copies=tuple(files_for_bundle(folder, facts.files)),
         warnings=tuple(
             f"[{finding.code}] {finding.file}: {finding.message}"

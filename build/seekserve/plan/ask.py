@@ -13,20 +13,22 @@ from typing import Any
 from seekserve.errors import ConfigError
 from seekserve.output import problems_text
 
+from .ask_gpu import GpuRequest, plan_for_gpus
 from .beside import read_saved_ranks, sharing_findings
 from .cost import Comparison, compare, read_saved_estimate
+from .curated import Profile
 from .estimate import Estimate, Slo, estimate_plan
 from .estimate_text import estimate_text
-from .gpu_resolve import require_fit, resolve_gpu, with_findings
+from .gpu_resolve import require_fit, with_findings
 from .inputs import Given, Inputs, environment_inputs, flag_inputs, merge
-from .machine import Machine, read_machine
+from .machine import Machine
 from .model import read_model
 from .plan import Plan
-from .presets import preset_notes, preset_reasons, preset_values
+from .presets import preset_notes, preset_reasons
 from .report import plan_text
-from .report_explain import explain_text
+from .report_explain import explain_text, guide_lines
 from .report_json import plan_json
-from .target import ALL_FIELDS, shape_disagreements
+from .target import ALL_FIELDS
 
 __all__ = ["PlanAnswer", "PlanRequest", "make_plan"]
 
@@ -38,6 +40,8 @@ class PlanRequest:
     """From flags alone."""
     explain: bool = False
     preset: str | None = None
+    profile: str | None = None
+    quantize: str | None = None
     topology: Path | None = None
     estimate: str | None = None
     slo_ttft_ms: float = 2000.0
@@ -64,6 +68,7 @@ class PlanAnswer:
     plan: Plan
     request: PlanRequest
     machine: Machine | None
+    profile: Profile | None
     estimate: Estimate | None
     comparison: Comparison | None
 
@@ -75,6 +80,8 @@ class PlanAnswer:
             reasons = [f"  {key}: {why}" for key, why in preset_reasons(self.request.preset).items()]
             notes = [f"  {note}" for note in preset_notes(self.request.preset)]
             parts.append("\n".join([f"Preset {self.request.preset}", *reasons, *notes]))
+        if self.request.explain:
+            parts += guide_lines(self.plan, self.profile)
         if self._wants_estimate:
             parts.append(estimate_text(self.plan, self.estimate))
         if self.comparison is not None:
@@ -86,6 +93,7 @@ class PlanAnswer:
     def to_json(self) -> dict[str, Any]:
         out = plan_json(self.plan, explain=self.request.explain, estimate=self.estimate)
         out["preset"] = self.request.preset
+        out["profile"] = None if self.profile is None else self.profile.name
         out["topology"] = None if self.machine is None else self.machine.to_json()
         out["comparison"] = None if self.comparison is None else self.comparison.to_json()
         return out
@@ -103,36 +111,37 @@ class PlanAnswer:
 def make_plan(request: PlanRequest, file_inputs: Inputs, environ: Mapping[str, str]) -> PlanAnswer:
     """Raises InputErrors for what is wrong in itself; a plan that is not possible is an answer."""
     _check_options(request)
-    from_environment, problems = environment_inputs(environ, ALL_FIELDS)
-    layers = [request.inputs, from_environment, file_inputs]
-    problems += shape_disagreements(layers)
-    inputs = merge(*layers, *([preset_values(request.preset)] if request.preset else []))
-    if isinstance(inputs.engine, Given) and inputs.engine.value in ("reference", "synthetic"):
-        raise ConfigError(
-            f"{inputs.engine.source_text}: the {inputs.engine.value} engine runs on the CPU and has no GPU plan",
-            hint="`seekserve build-engine CHECKPOINT --dry-run` shows its plan; for GPUs --engine trtllm-pytorch "
-            "or trtllm-engine",
-        )
+    _check_engine(merge(request.inputs, environment_inputs(environ, ALL_FIELDS)[0], file_inputs))
     model = read_model(request.checkpoint)
-    machine = _machine(request, inputs, environ)
-    if machine is not None:
-        inputs = merge(inputs, machine.inputs())
-    gpu = machine.gpu if machine is not None and machine.is_planned_for(inputs) else None
-    plan = resolve_gpu(inputs, model, gpu=gpu, preset=request.preset, problems=problems)
-    if machine is not None:
-        plan = with_findings(plan, machine.findings(plan.tp))
+    asked = GpuRequest(
+        flags=request.inputs,
+        file=file_inputs,
+        topology=request.topology,
+        preset=request.preset,
+        profile=request.profile,
+        quantize=request.quantize,
+    )
+    made = plan_for_gpus(model, asked, environ)
+    plan = made.plan
     if request.beside is not None and plan.deployment is not None:
         plan = with_findings(plan, sharing_findings(plan.deployment.case, *read_saved_ranks(request.beside)))
     if request.estimate == "aiconfigurator" and plan.deployment is not None and plan.deployment.case.loads:
         from .aiconfigurator import fit_with_aiconfigurator
 
-        plan = replace(plan, step_model=fit_with_aiconfigurator(plan, model))
+        plan = replace(plan, step_model=fit_with_aiconfigurator(plan, plan.deployment.case.model))
     estimate = _estimate(request, plan)
     comparison = None
     if request.against is not None:
         saved = read_saved_estimate(request.against)
         comparison = compare(estimate, saved, one_off_cost=request.one_off_cost)
-    return PlanAnswer(plan=plan, request=request, machine=machine, estimate=estimate, comparison=comparison)
+    return PlanAnswer(
+        plan=plan,
+        request=request,
+        machine=made.machine,
+        profile=made.profile,
+        estimate=estimate,
+        comparison=comparison,
+    )
 
 
 def _check_options(request: PlanRequest) -> None:
@@ -149,11 +158,14 @@ def _check_options(request: PlanRequest) -> None:
         raise ConfigError(problems_text("no plan", problems))
 
 
-def _machine(request: PlanRequest, inputs: Inputs, environ: Mapping[str, str]) -> Machine | None:
-    is_auto = isinstance(inputs.gpu, Given) and str(inputs.gpu.value).lower() == "auto"
-    if not is_auto and request.topology is None:
-        return None
-    return read_machine(request.topology, environ, reads_gpus=is_auto)
+def _check_engine(inputs: Inputs) -> None:
+    engine = inputs.engine
+    if isinstance(engine, Given) and engine.value in ("reference", "synthetic"):
+        raise ConfigError(
+            f"{engine.source_text}: the {engine.value} engine runs on the CPU and has no GPU plan",
+            hint="`seekserve build-engine CHECKPOINT --dry-run` shows its plan; for GPUs --engine trtllm-pytorch "
+            "or trtllm-engine",
+        )
 
 
 def _estimate(request: PlanRequest, plan: Plan) -> Estimate | None:

@@ -149,6 +149,12 @@ def _with_source(case: Case, name: str, source: str) -> Case:
 
 def _settle(model: Model, target: Target, wish: Wish, shape: Shape, tokens: int, batch: int) -> Case:
     figures = overheads()
+    chunk = wish.prefill_chunk_tokens
+    most = batch * wish.max_seq_len_tokens
+    if target.engine == "trtllm-engine" and tokens > most:
+        # The builder cuts a step to every request at its full length, without a word.
+        tokens = most
+        chunk = min(chunk or most, most)
     extra = wish.rank0_overhead_mib
     neighbours = min(shape.gpus, target.gpus_per_node) - 1
     ranks = rank_memories(
@@ -174,7 +180,7 @@ def _settle(model: Model, target: Target, wish: Wish, shape: Shape, tokens: int,
         fraction = round(fraction - 1 / _FRACTION_STEPS, 2)
         found = _cache(ranks, shape, wish, fraction, batch)
         source = "derived: default lowered until CUDA graphs fit beside the cache"
-    chunk = wish.prefill_chunk_tokens or min(figures.prefill_chunk_tokens, tokens)
+    uncut = min(figures.prefill_chunk_tokens, tokens) if wish.chunked_prefill else tokens
     return Case(
         model=model,
         target=target,
@@ -182,7 +188,7 @@ def _settle(model: Model, target: Target, wish: Wish, shape: Shape, tokens: int,
         shape=shape,
         max_batch_size=batch,
         max_num_tokens=tokens,
-        prefill_chunk_tokens=chunk,
+        prefill_chunk_tokens=chunk or uncut,
         fraction=fraction,
         ranks=tuple(rank.with_cache(found.kv_bytes(rank)) for rank in ranks),
         capacity=found,

@@ -18,18 +18,18 @@ from .case import Case, Target, Wish, work_out
 from .deployment import Deployment
 from .feasibility import kv_findings, size_findings, support_findings, weights_finding
 from .finding import Finding
+from .gpu_wish import wish_of
 from .gpus import GIB, Gpu, find_gpu
 from .inputs import Inputs
 from .limit_checks import LIMIT_CHECKS
 from .model import Model
-from .overheads import overheads
 from .parallel import shape_findings
 from .plan import Plan, Source
 from .search import Suggestion, best_shapes
 from .shape import Shape
 from .spill import spill_findings
 from .step_models import step_model_for
-from .support import block_choices, default_engine, has_mla_kernels, support_for
+from .support import default_engine, has_mla_kernels, support_for
 from .target import ALL_FIELDS
 from .values import Values
 from .versions import version_key
@@ -41,12 +41,21 @@ _SHAPE = ("tp", "pp", "ep", "attention_dp")
 
 
 def resolve_gpu(
-    inputs: Inputs, model: Model, *, gpu: Gpu | None = None, preset: str | None = None, problems: Sequence[str] = ()
+    inputs: Inputs,
+    model: Model,
+    *,
+    gpu: Gpu | None = None,
+    preset: str | None = None,
+    throughput: bool = False,
+    problems: Sequence[str] = (),
 ) -> Plan:
-    """`gpu` is the one found in this machine; otherwise the inputs name it. Raises ConfigError for wrong values."""
+    """`gpu` is the one found in this machine, otherwise the inputs name it; `preset` is what people are told.
+
+    `throughput` prefers shapes for it. Raises ConfigError for wrong values.
+    """
     values = Values(inputs=inputs, specs=_SPECS, problems=list(problems))
     target = _target(values, model, gpu)
-    wish = _wish(values, model, target)
+    wish = wish_of(values, model, target)
     fixed: dict[str, int | bool] = {name: values.take(name, 1) for name in _SHAPE if values.is_given(name)}
     moe_tp = values.take("moe_tp", 1) if values.is_given("moe_tp") else None
     if moe_tp is not None and "tp" in fixed and "ep" not in fixed:
@@ -57,7 +66,7 @@ def resolve_gpu(
     name = values.take("name", model.default_name, Source.CHECKPOINT.value)
     if values.problems:
         raise ConfigError(problems_text("no plan", values.problems))
-    case, suggestions, findings = _choose(model, target, wish, fixed, moe_tp, throughput=preset == "throughput")
+    case, suggestions, findings = _choose(model, target, wish, fixed, moe_tp, throughput=throughput)
     _note_shape(values, fixed)
     sources = {**values.sources, **_settled(values, case)}
     judged = [found for check in LIMIT_CHECKS if (found := check(case, sources)) is not None]
@@ -126,68 +135,6 @@ def _target(values: Values, model: Model, found: Gpu | None) -> Target:
     return Target(gpu=gpu, gpus=gpus, nodes=nodes, engine=engine, version=version, support=support)
 
 
-def _wish(values: Values, model: Model, target: Target) -> Wish:
-    figures = overheads()
-    isl, osl, longest = _lengths(values, model)
-    default_block, _, why = block_choices(model.architecture, target.gpu, target.engine)
-    chunks = _can_chunk(model, target)
-    kv_dtype, kv_source = _default_kv_dtype(target)
-    return Wish(
-        max_seq_len_tokens=longest,
-        max_batch_size=values.take("max_batch_size", None),
-        max_num_tokens=values.take("max_num_tokens", None),
-        prefill_chunk_tokens=values.take("prefill_chunk_tokens", None),
-        kv_dtype=values.take("kv_dtype", kv_dtype, kv_source),
-        block_tokens=values.take("block_tokens", default_block, f"default: {why}"),
-        fraction=values.take("kv_fraction", None),
-        max_tokens=values.take("kv_capacity_tokens", None),
-        isl=isl,
-        osl=osl,
-        chunked_prefill=values.take("chunked_prefill", chunks),
-        cuda_graphs=values.take("cuda_graphs", True),
-        mtp=values.take("mtp", 0),
-        indexer_dtype=values.take("indexer_dtype", "fp8"),
-        rank0_overhead_mib=values.take(
-            "rank0_overhead_mib", None, f"default: {figures.rank0_extra_mib_per_rank} MiB for each other rank (#3058)"
-        ),
-    )
-
-
-def _lengths(values: Values, model: Model) -> tuple[int, int, int]:
-    """(isl, osl, max_seq_len): the limit follows the workload, or the workload the limit; never the full context."""
-    figures = overheads()
-    most = model.config.max_position_tokens or figures.max_seq_len_tokens
-    knows_workload = values.is_given("isl") or values.is_given("osl")
-    isl, osl = values.take("isl", figures.isl_tokens), values.take("osl", figures.osl_tokens)
-    if values.is_given("max_seq_len_tokens"):
-        longest = values.take("max_seq_len_tokens", figures.max_seq_len_tokens)
-    elif knows_workload:
-        longest = values.take("max_seq_len_tokens", isl + osl, f"{Source.DERIVED.value}: isl + osl")
-    else:
-        longest = values.take("max_seq_len_tokens", min(figures.max_seq_len_tokens, most))
-    if not knows_workload and isl + osl > longest:
-        isl = max(longest * 4 // 5, 1)
-        osl = max(longest - isl, 1)
-        values.sources["workload.isl_tokens"] = values.sources["workload.osl_tokens"] = (
-            "derived: four fifths of max_seq_len"
-        )
-    elif not values.is_given("osl") and isl + osl > longest > isl:
-        osl = longest - isl
-        values.sources["workload.osl_tokens"] = "derived: max_seq_len - isl"
-    return isl, osl, longest
-
-
-def _default_kv_dtype(target: Target) -> tuple[str, str]:
-    support = target.support
-    if support is not None and "fp8_e4m3" in support.kv and target.gpu.sm >= 89:
-        return "fp8_e4m3", "default: FP8 kernels are there"
-    return "bf16", f"default: no FP8 cache for this model on {target.engine} and SM{target.gpu.sm}"
-
-
-def _can_chunk(model: Model, target: Target) -> bool:
-    return model.config.kv_lora_rank is None or has_mla_kernels("chunked_prefill", target.gpu.sm)
-
-
 def _reuses_blocks(model: Model, target: Target) -> bool:
     """V4's partial reuse is unsound and switched off in newer sources; MLA reuse has kernels on some GPUs only."""
     if model.architecture.startswith("deepseek_v4"):
@@ -236,8 +183,11 @@ def _settled(values: Values, case: Case) -> dict[str, str]:
     """Sources of what the outcome decided, unless somebody gave it."""
     given = {_SPECS[name].plan_key for name in _SPECS if values.is_given(name)}
     sources = {key: source for key, source in case.sources.items() if key not in given}
-    capped = case.capacity.binding_cap == "tokens"
-    if not capped:
+    if case.wish.max_num_tokens is not None and case.max_num_tokens < case.wish.max_num_tokens:
+        sources["limits.max_num_tokens"] = "derived: max_batch_size requests of max_seq_len tokens"
+    if not case.wish.chunked_prefill and case.wish.prefill_chunk_tokens is None:
+        sources["limits.prefill_chunk_tokens"] = "derived: prompts are not cut"
+    if case.capacity.binding_cap != "tokens":
         sources["kv_cache.capacity_blocks"] = f"derived: {case.fraction:.0%} of what is free after loading"
     return sources
 

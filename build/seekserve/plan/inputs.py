@@ -160,7 +160,7 @@ FIELDS: tuple[FieldSpec, ...] = (
         plan_key="limits.max_num_tokens",
         kind=int,
         help="Tokens that one engine step may process. [default: 512]",
-        gpu_help="Tokens that one engine step may process. [default: 8192; 4096 with attention DP]",
+        gpu_help="Tokens that one engine step may process. [default: a chunk and a token of each request]",
     ),
     FieldSpec(
         name="prefill_chunk_tokens",
@@ -169,7 +169,7 @@ FIELDS: tuple[FieldSpec, ...] = (
         plan_key="limits.prefill_chunk_tokens",
         kind=int,
         help="Largest piece of one prompt in a step, in tokens. [default: 256]",
-        gpu_help="Largest piece of one prompt in a step, in tokens. [default: 1024]",
+        gpu_help="Largest piece of one prompt in a step, in tokens. [default: 1024, or --max-num-tokens]",
     ),
     FieldSpec(
         name="kv_dtype",

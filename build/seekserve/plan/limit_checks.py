@@ -12,6 +12,7 @@ from seekserve.output import bytes_text
 from .case import Case
 from .finding import Finding
 from .overheads import overheads
+from .step_size import step_for_chunk
 from .support import block_choices, has_mla_kernels
 
 __all__ = ["LIMIT_CHECKS", "Sources"]
@@ -82,6 +83,26 @@ def chunk_fits(case: Case, _sources: Sources) -> Finding | None:
         message = f"prefill chunk {chunk} is no multiple of the block of {block} tokens, so chunks end inside blocks"
         return _warning("chunk-in-blocks", message, f"--prefill-chunk {max(chunk // block, 1) * block}")
     return None
+
+
+def chunk_is_the_step_s(case: Case, sources: Sources) -> Finding | None:
+    """A chunk that somebody gave, and that the engine cannot keep to."""
+    wish, chunk, step = case.wish, case.prefill_chunk_tokens, case.max_num_tokens
+    if wish.prefill_chunk_tokens is None or chunk >= step:
+        return None
+    said = f"prefill chunk {chunk} ({sources['limits.prefill_chunk_tokens']})"
+    key = "limits.prefill_chunk_tokens"
+    if not wish.chunked_prefill:
+        message = f"{said}, and prompts are not cut ({sources['limits.chunked_prefill']})"
+        return _error("chunk-uncut", message, "leave one of them out", key)
+    most = step_for_chunk(chunk, max_batch_size=wish.max_batch_size, mtp=wish.mtp, block_tokens=wish.block_tokens)
+    if step <= most:
+        return None
+    message = (
+        f"{said} and max_num_tokens {step} ({sources['limits.max_num_tokens']}): TensorRT-LLM has no chunk size of its "
+        f"own and cuts a prompt at max_num_tokens, so its pieces would have {step} tokens"
+    )
+    return _error("chunk-of-step", message, f"give one of them; --max-num-tokens {most} keeps to the chunk", key)
 
 
 def block_is_allowed(case: Case, sources: Sources) -> Finding | None:
@@ -191,6 +212,7 @@ LIMIT_CHECKS: tuple[Callable[[Case, Sources], Finding | None], ...] = (
     prompt_within_limit,
     batch_within_step,
     chunk_fits,
+    chunk_is_the_step_s,
     block_is_allowed,
     batch_within_cache,
     keeps_cache_free,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from seekserve.checkpoint import ModelConfig, Severity, read_checkpoint, read_config, verify
+from seekserve.checkpoint import ModelConfig, ModelFacts, Severity, read_checkpoint, read_config, verify
 from seekserve.checkpoint.config import read_json
 from seekserve.checkpoint.facts import HF_QUANT_CONFIG
 from seekserve.checkpoint.families import Identity, identify, missing_fields
@@ -23,7 +23,7 @@ from seekserve.errors import CheckpointError
 from .names import default_name
 from .weights import WeightGroup, declared_groups, stored_groups
 
-__all__ = ["Model", "read_model"]
+__all__ = ["Model", "model_of", "read_model"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +71,12 @@ def read_model(path_or_id: str) -> Model:
     folder = find_checkpoint(path_or_id)
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.safetensors.index.json")):
         return _from_config(folder / "config.json")
-    return _from_folder(folder)
+    return model_of(read_checkpoint(folder))
 
 
-def _from_folder(folder: Path) -> Model:
-    facts = read_checkpoint(folder)
+def model_of(facts: ModelFacts) -> Model:
+    """Of a checkpoint that was read already. Raises CheckpointError when it is broken or of an unknown family."""
+    folder = facts.folder
     verify(facts)
     if facts.config is None or not facts.has_layout:
         raise CheckpointError(f"{folder}: {facts.identity.title}: the tensors of this family are not known")

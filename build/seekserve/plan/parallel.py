@@ -63,8 +63,9 @@ def _expert_findings(model: Model, shape: Shape, asked_moe_tp: int | None) -> li
         message = f"{experts} experts on ep {shape.ep} leave {experts % shape.ep} over"
         found.append(_error("experts-divide", message, f"--ep {near}", "ep"))
     width = model.config.integer("moe_intermediate_size")
-    if width % moe_tp or ("fp8_block" in model.precision and (width // moe_tp) % _BLOCK):
-        unit = _BLOCK if "fp8_block" in model.precision else 1
+    # A whole expert may end inside a block, as the checkpoint does; a piece of one may not.
+    unit = _BLOCK if "fp8_block" in model.precision and moe_tp > 1 else 1
+    if width % moe_tp or (width // moe_tp) % unit:
         near = nearest(lambda n: width % (n * unit) == 0, moe_tp, width)
         needed = f", which is no multiple of the {_BLOCK}-element scale block" if unit > 1 else ""
         message = f"moe_intermediate_size {width} / moe_tp {moe_tp} = {width / moe_tp:g}{needed}"

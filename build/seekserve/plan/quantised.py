@@ -9,16 +9,16 @@ from dataclasses import replace
 from typing import Final
 
 from seekserve.errors import ConflictError
-from seekserve.plan.model import Model
-from seekserve.plan.storage import Storage, storage_of_kind
 
-from .job import PLAIN_WEIGHTS
+from .model import Model
+from .storage import Storage, storage_of_kind
 
-__all__ = ["QUANTISED_WEIGHTS", "model_in"]
+__all__ = ["PLAIN_WEIGHTS", "QUANTISED_WEIGHTS", "model_in"]
 
+PLAIN_WEIGHTS: Final = ("bf16", "fp16", "fp32")
 _AWQ: Final = Storage(4, 2, (1, 128))
 QUANTISED_WEIGHTS: Final = ("fp8_tensor", "awq", "w4a8_awq", "int8")
-"""What a build can make; which of them for which model, `recipe.py` knows."""
+"""What a build can make; which of them for which model, `engine.trtllm_engine.recipe` knows."""
 
 
 def model_in(model: Model, weights: str) -> Model:

@@ -7,13 +7,15 @@ from typing import Final
 from seekserve.output import bytes_text, table
 
 from .case import Case
+from .curated import Profile, curated_args, curated_notes, situation_of
 from .gpus import GIB
 from .naive import aiconfigurator_differences
 from .plan import Plan
 from .precisions import precision_options
 
-__all__ = ["explain_text"]
+__all__ = ["explain_text", "guide_lines"]
 
+_FIRST_TF32_SM: Final = 80
 _GUIDE_LINE: Final = (
     "A practitioners' table (fp16 4,200, int8 5,800, fp8 5,100 tokens/s at 38, 22, 29 GB) names no model or GPU; the "
     "rows above are this one's."
@@ -38,8 +40,38 @@ def explain_text(plan: Plan) -> str:
         f"  {_GUIDE_LINE}",
     ]
     gpu = case.target.gpu
+    lines += ["", _tf32_line(case)]
     lines += ["", f"GPU figures: {gpu.source} ({gpu.confidence} confidence)" + (f"; {gpu.note}" if gpu.note else "")]
     return "\n".join(lines)
+
+
+def _tf32_line(case: Case) -> str:
+    """Asked for by guides for 16-bit services; neither engine kind has a switch."""
+    gpu, precision = case.target.gpu, case.model.precision
+    if gpu.sm < _FIRST_TF32_SM:
+        return f"TF32: {gpu.architecture} (SM{gpu.sm}) has none; it begins with Ampere (SM{_FIRST_TF32_SM})"
+    used = "here all weights are" if precision == "fp32" else f"with {precision} weights hardly any are"
+    if case.target.engine == "trtllm-engine":
+        return (
+            f"TF32: {gpu.architecture} has it for products of FP32 numbers, and {used}; trtllm-build has no flag for it"
+        )
+    return (
+        f"TF32: {gpu.architecture} has it for products of FP32 numbers, and {used}; TensorRT-LLM has no argument for "
+        "it. TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1 in the environment of every rank turns it on in PyTorch, which reads "
+        "it when it is loaded: in env_overrides it would come too late"
+    )
+
+
+def guide_lines(plan: Plan, profile: Profile | None) -> list[str]:
+    """What NVIDIA's guides add to the arguments of tensorrt_llm.LLM, beside the limits; nothing for other engines."""
+    deployment = plan.deployment
+    if deployment is None or plan.engine != "trtllm-pytorch":
+        return []
+    case = deployment.case
+    found = curated_args(situation_of(case), profile, is_moe=case.model.is_moe)
+    rows = [(path, f"{value}  ({found.sources[path]})") for path, value in found.values.items()]
+    lines = [*table(rows), *(f"  {note}" for note in curated_notes(situation_of(case)))]
+    return ["\n".join(["Guides' arguments, where the version has them", *lines])] if lines else []
 
 
 def _value_rows(plan: Plan) -> list[tuple[str, str]]:

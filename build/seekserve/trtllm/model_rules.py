@@ -81,7 +81,7 @@ def mla_features_by_gpu(view: View) -> Iterator[ArgFinding]:
 
 def fp8_cache_with_w4a8(view: View) -> Iterator[ArgFinding]:
     # NVIDIA/TensorRT-LLM issue 8125: illegal memory access
-    if view.text("kv_cache_config.dtype") == "fp8" and view.case.weights.startswith("w4a"):
+    if view.text("kv_cache_config.dtype") == "fp8" and view.case.weights == "w4afp8":
         message = f"is fp8, which with {view.case.weights} weights ends in illegal memory accesses"
         yield error(
             "w4a8-kv", "kv_cache_config.dtype", message, "use auto, with a checkpoint that does not ask for FP8 KV"
@@ -108,9 +108,11 @@ def expert_backend_by_gpu(view: View) -> Iterator[ArgFinding]:
         yield error("moe-backend", path, f"TRTLLM has kernels for SM100 and later, the GPU is SM{sm}", "use CUTLASS")
     if backend == "DEEPGEMM" and weights == "nvfp4":
         yield error("moe-backend", path, "DEEPGEMM computes in FP8, the experts are NVFP4", "use CUTLASS or TRTLLM")
-    if view.given("moe_config.use_low_precision_moe_combine") is True and weights not in ("", "nvfp4"):
+    # documented for NVFP4; NVIDIA's own V4 configurations set it beside MXFP4 experts
+    is_fp4 = weights in ("", "nvfp4") or (view.case.is_v4 and "mxfp4" in weights)
+    if view.given("moe_config.use_low_precision_moe_combine") is True and not is_fp4:
         path = "moe_config.use_low_precision_moe_combine"
-        yield warning("moe-combine", path, f"is for NVFP4 only, the weights are {weights}")
+        yield warning("moe-combine", path, f"is for FP4 experts only, the weights are {weights}")
 
 
 def indexer_precision(view: View) -> Iterator[ArgFinding]:

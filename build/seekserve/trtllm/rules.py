@@ -15,6 +15,7 @@ from .view import View
 __all__ = ["RULES", "Rule"]
 
 Rule = Callable[[View], Iterator[ArgFinding]]
+_TORCH_TYPES: Final = ("float16", "bfloat16", "float32", "half", "bfloat", "float")
 
 
 def graph_sizes_agree(view: View) -> Iterator[ArgFinding]:
@@ -215,6 +216,14 @@ def draft_schedule(view: View) -> Iterator[ArgFinding]:
         yield error("draft-schedule", path, f"begins with {lengths[1]}, but max_draft_len is {top}")
 
 
+def cache_of_the_loader(view: View) -> Iterator[ArgFinding]:
+    # model_loader.py: the arguments take a torch type, the loader then stops with a ValueError
+    path = "kv_cache_config.dtype"
+    if view.is_torch and view.given(path) in _TORCH_TYPES:
+        message = f"is {view.given(path)}, which passes as an argument and is refused when the model is loaded"
+        yield error("cache-dtype", path, message, "use auto: the cache then has the type of the activations")
+
+
 RULES: Final[tuple[Rule, ...]] = (
     graph_sizes_agree,
     graphs_within_batch,
@@ -233,4 +242,5 @@ RULES: Final[tuple[Rule, ...]] = (
     mtp_draft_length,
     draft_settings,
     draft_schedule,
+    cache_of_the_loader,
 )

@@ -11,10 +11,10 @@ from tests.engine.full_size import make_checkpoint
 from tests.engine.trtllm_engine.machine import H100, Case, Make
 
 from seekserve.engine.source import read_source
-from seekserve.engine.trtllm_engine import model_in
 from seekserve.plan.gpu_resolve import require_fit, resolve_gpu
 from seekserve.plan.inputs import flag_inputs
 from seekserve.plan.model import read_model
+from seekserve.plan.quantised import model_in
 from seekserve.plan.target import ALL_FIELDS
 
 

@@ -83,5 +83,5 @@ def test_beams_and_retention_are_in_the_bundle(v2_lite: Case) -> None:
 def test_a_step_is_cut_to_what_all_requests_together_hold(make: Make) -> None:
     case = make("deepseek-v2-lite", max_batch_size=1, max_seq_len_tokens=2048, max_num_tokens=8192)
     bundle = case.build().bundle
-    assert (bundle.limits.max_num_tokens, bundle.limits.prefill_chunk_tokens) == (2048, 1024)
+    assert (bundle.limits.max_num_tokens, bundle.limits.prefill_chunk_tokens) == (2048, 2048)
     assert bundle.sources["limits.max_num_tokens"].startswith("derived")

@@ -14,7 +14,7 @@ from tests.engine.trtllm_engine.machine import A100, DEVICES, DOUBLE, Case, Make
 
 from seekserve.engine.trtllm_engine.process import run_child
 from seekserve.engine.trtllm_engine.tools import Package
-from seekserve.errors import ConflictError, DoesNotFit, MissingDependency, TargetExists
+from seekserve.errors import ConflictError, DoesNotFit, MissingDependency, TargetExists, ToolFailed
 from seekserve.output import files_in
 from seekserve.plan.bundle import open_bundle
 
@@ -158,9 +158,10 @@ def test_the_interpreter_is_the_one_that_trtllm_build_names(v2_lite: Case, tmp_p
 
 @pytest.mark.parametrize(("script", "step"), [("convert_checkpoint", "convert"), ("trtllm-build", "build")])
 def test_a_failed_step_names_its_log_and_leaves_no_bundle(v2_lite: Case, script: str, step: str) -> None:
-    with pytest.raises(ConflictError) as found:
+    with pytest.raises(ToolFailed) as found:
         v2_lite.build(host=machine(fail(script)))
     text = str(found.value)
+    assert found.value.exit_code == 4
     assert "exit status 1" in text
     assert "CUDA out of memory" in text
     assert str(work(v2_lite) / f"{step}.log") in text
@@ -170,7 +171,7 @@ def test_a_failed_step_names_its_log_and_leaves_no_bundle(v2_lite: Case, script:
 
 
 def test_a_finished_step_is_not_done_again(v2_lite: Case, calls: Calls) -> None:
-    with pytest.raises(ConflictError):
+    with pytest.raises(ToolFailed):
         v2_lite.build(calls, host=machine(fail("trtllm-build")))
     outcome = v2_lite.build(calls)
     assert calls.names == ["convert", "build", "build"]
@@ -179,13 +180,13 @@ def test_a_finished_step_is_not_done_again(v2_lite: Case, calls: Calls) -> None:
 
 
 def test_a_dry_run_says_which_step_is_done_already(v2_lite: Case) -> None:
-    with pytest.raises(ConflictError):
+    with pytest.raises(ToolFailed):
         v2_lite.build(host=machine(fail("trtllm-build")))
     assert [step.status for step in v2_lite.build(dry_run=True).steps] == ["reused", "to do"]
 
 
 def test_disk_that_a_finished_step_has_taken_is_not_asked_for_again(v2_lite: Case) -> None:
-    with pytest.raises(ConflictError):
+    with pytest.raises(ToolFailed):
         v2_lite.build(host=machine(fail("trtllm-build")))
     assert v2_lite.build(host=machine(free_bytes=lambda _: 40 * 2**30)).status == "built"
 
@@ -211,7 +212,7 @@ def test_a_changed_checkpoint_starts_anew(
         (folder / small).unlink()
         (folder / small).write_bytes(text)
     case = make("deepseek-v2-lite", folder=folder)
-    with pytest.raises(ConflictError):
+    with pytest.raises(ToolFailed):
         case.build(calls, host=machine(fail("trtllm-build")))
     before = next(folder.glob("*.safetensors")).stat().st_mtime_ns
     change(folder)
@@ -221,17 +222,17 @@ def test_a_changed_checkpoint_starts_anew(
 
 
 def test_a_changed_limit_keeps_the_converted_checkpoint(make: Make, calls: Calls) -> None:
-    with pytest.raises(ConflictError):
+    with pytest.raises(ToolFailed):
         make("deepseek-v2-lite").build(calls, host=machine(fail("trtllm-build")))
     make("deepseek-v2-lite", max_batch_size=16).build(calls)
     assert calls.names == ["convert", "build", "build"]
 
 
 def test_another_precision_removes_what_the_first_left(make: Make, calls: Calls) -> None:
-    with pytest.raises(ConflictError):
+    with pytest.raises(ToolFailed):
         make("r1-distill-qwen-7b", kv_dtype="bf16").build(calls, host=machine(fail("trtllm-build")))
     case = make("r1-distill-qwen-7b", weights="fp8_tensor")
-    with pytest.raises(ConflictError):
+    with pytest.raises(ToolFailed):
         case.build(calls, host=machine(fail("trtllm-build")))
     assert calls.names == ["convert", "build", "quantize", "build"]
     assert not (work(case) / "convert").exists()
@@ -239,7 +240,7 @@ def test_another_precision_removes_what_the_first_left(make: Make, calls: Calls)
 
 @pytest.mark.parametrize("damage", ["journal", "file", "line"])
 def test_a_step_that_cannot_be_proven_is_done_again(v2_lite: Case, calls: Calls, damage: str) -> None:
-    with pytest.raises(ConflictError):
+    with pytest.raises(ToolFailed):
         v2_lite.build(calls, host=machine(fail("trtllm-build")))
     journal = work(v2_lite) / "journal.json"
     if damage == "journal":
@@ -264,7 +265,7 @@ def test_a_step_that_cannot_be_proven_is_done_again(v2_lite: Case, calls: Calls,
 def test_a_result_that_is_not_the_plan_s_never_becomes_a_bundle(
     v2_lite: Case, environ: dict[str, str], phrase: str
 ) -> None:
-    with pytest.raises(ConflictError, match=phrase):
+    with pytest.raises(ToolFailed, match=phrase):
         v2_lite.build(host=machine(environ))
     assert not v2_lite.out.exists()
 
@@ -272,7 +273,7 @@ def test_a_result_that_is_not_the_plan_s_never_becomes_a_bundle(
 def test_what_the_builder_switches_off_silently_is_found(make: Make) -> None:
     """The double builds for SM80 here, so it drops paged context from an engine with an FP8 cache."""
     case = make("deepseek-moe-16b", weights="fp8_tensor")
-    with pytest.raises(ConflictError, match="use_paged_context_fmha is off in the engine, and KV reuse"):
+    with pytest.raises(ToolFailed, match="use_paged_context_fmha is off in the engine, and KV reuse"):
         case.build(host=machine(), run=_on_sm(80, "build"))
 
 
@@ -304,7 +305,7 @@ def test_a_failed_replacement_leaves_the_old_bundle(make: Make) -> None:
     case = make("deepseek-v2-lite")
     case.build()
     before = (case.out / "bundle.json").read_text()
-    with pytest.raises(ConflictError):
+    with pytest.raises(ToolFailed):
         make("deepseek-v2-lite", max_batch_size=16).build(force=True, host=machine(fail("trtllm-build")))
     assert (case.out / "bundle.json").read_text() == before
     open_bundle(case.out, hashes=True)

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from tests.engine.trtllm_engine.machine import A100, Case, Make, dry, flags_of, machine
 
-from seekserve.engine.trtllm_engine import model_in
 from seekserve.errors import ConfigError, ConflictError, InputError, SeekserveError
 from seekserve.plan.model import read_model
+from seekserve.plan.quantised import model_in
 
 # The user's own flags
 

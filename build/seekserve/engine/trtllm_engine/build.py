@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from seekserve.errors import ConflictError
+from seekserve.errors import ToolFailed
 from seekserve.output import problems_text
 from seekserve.plan.plan import Plan
 from seekserve.trtllm.built_engine import engine_faults, read_engine_config
@@ -153,13 +153,11 @@ def _run_step(made: _Blueprint, step: BuildStep, work: Work, environ: Mapping[st
     try:
         status = run(step.argv, env={**environ, **step.env}, cwd=work.folder, log=log)
     except OSError as error:
-        raise ConflictError(
-            f"{step.argv[0]} cannot be started: {error.strerror or error}", hint=_resume(work)
-        ) from error
+        raise ToolFailed(f"{step.argv[0]} cannot be started: {error.strerror or error}", hint=_resume(work)) from error
     if status != 0:
         tail = log_tail(log).replace("\n", "\n    ")
         said = f"; the end of its log:\n    {tail}" if tail else ", and it said nothing"
-        raise ConflictError(
+        raise ToolFailed(
             f"{Path(step.argv[0]).name} of the step {step.name} failed ({describe_status(status)}){said}",
             hint=f"the whole log is {log}; {_resume(work)}",
         )
@@ -178,7 +176,7 @@ def _check_result(made: _Blueprint, step: BuildStep, place: Path) -> None:
         faults = [f"{name} is missing or empty" for name in names if not _has_content(place / name)]
         what = f"the step {step.name} ended well but left no whole checkpoint"
     if faults:
-        raise ConflictError(
+        raise ToolFailed(
             problems_text(what, faults), hint=f"see {place.parent / step.name}.log; nothing was written to the target"
         )
 

@@ -182,6 +182,4 @@ def _sources(job: Job, args: Args) -> dict[str, str]:
     for name in job.wish.trtllm.build_flags:
         sources[f"engine.{name}"] = f"flag --build-flag {name}"
     sources |= {f"llm_args.{path}": source for path, source in args.sources.items()}
-    if job.limits.max_num_tokens != job.plan.limits.max_num_tokens:
-        sources["limits.max_num_tokens"] = "derived: max_batch_size requests of max_seq_len tokens"
     return sources

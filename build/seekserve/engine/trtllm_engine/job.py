@@ -14,6 +14,7 @@ from seekserve.output import problems_text
 from seekserve.plan.case import Case
 from seekserve.plan.deployment import Deployment
 from seekserve.plan.plan import Plan
+from seekserve.plan.quantised import PLAIN_WEIGHTS
 from seekserve.trtllm import ModelCase, VersionFacts, resolve_version, support
 from seekserve_backend.contract.bundle import KvCache, Limits, Parallel
 
@@ -21,11 +22,10 @@ from ..llm_args import gpus_per_node
 from ..outcome import BuildWish
 from ..source import Source
 
-__all__ = ["FP8_TYPE_WEIGHTS", "PLAIN_WEIGHTS", "Job", "read_job"]
+__all__ = ["FP8_TYPE_WEIGHTS", "Job", "read_job"]
 
 FP8_TYPE_WEIGHTS = ("fp8_tensor", "w4a8_awq", "nvfp4")
 """Those whose attention may compute in FP8 (builder.py: FP8, W4A8_AWQ, NVFP4)."""
-PLAIN_WEIGHTS = ("bf16", "fp16", "fp32")
 _KIND = "trtllm-engine"
 
 
@@ -36,8 +36,6 @@ class Job:
     wish: BuildWish
     source: Source
     version: VersionFacts
-    limits: Limits
-    """The plan's, with the step cut to what the builder would cut it to."""
     stored: str
     """Precision of the checkpoint's projections."""
     wanted: str
@@ -50,6 +48,10 @@ class Job:
     @property
     def planned(self) -> Case:
         return self.deployment.case
+
+    @property
+    def limits(self) -> Limits:
+        return self.plan.limits
 
     @property
     def kv(self) -> KvCache:
@@ -139,7 +141,6 @@ def read_job(wish: BuildWish, plan: Plan, source: Source) -> Job:
         wish=wish,
         source=source,
         version=version,
-        limits=_limits(plan.limits),
         stored=source.facts.weights_dtype,
         wanted=wanted,
     )
@@ -164,18 +165,6 @@ def _refuse_without_effect(wish: BuildWish, deployment: Deployment) -> None:
 
 def _compute_dtype(case: Case) -> str:
     return "float16" if case.model.config.dtype == "float16" else "bfloat16"
-
-
-def _limits(limits: Limits) -> Limits:
-    """A step never holds more than every request at its full length; the builder cuts it to that without a word."""
-    most = limits.max_batch_size * limits.max_seq_len_tokens
-    step = min(limits.max_num_tokens, most)
-    return Limits(
-        max_seq_len_tokens=limits.max_seq_len_tokens,
-        max_batch_size=limits.max_batch_size,
-        max_num_tokens=step,
-        prefill_chunk_tokens=min(limits.prefill_chunk_tokens, step),
-    )
 
 
 def _section(args: Mapping[str, Any], name: str) -> Mapping[str, Any]:

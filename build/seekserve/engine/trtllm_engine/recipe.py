@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from seekserve.errors import ConflictError, InputError
+from seekserve.plan.quantised import PLAIN_WEIGHTS
 
-from .job import PLAIN_WEIGHTS, Job
+from .job import Job
 
 __all__ = ["Recipe", "choose_recipe"]
 

@@ -1,4 +1,4 @@
-"""The layers of inputs of a build for GPUs: who wins, what follows from what, and refusals that name what works."""
+"""The layers of inputs of a plan for GPUs: who wins, what follows from what, and refusals that name what works."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seekserve.errors import ConfigError, ConflictError, DoesNotFit, InputError,
 from seekserve.plan.inputs import file_inputs
 from seekserve.plan.target import ALL_FIELDS
 
-TOPOLOGIES = Path(__file__).parents[1] / "plan" / "topologies"
+TOPOLOGIES = Path(__file__).parent / "topologies"
 
 
 def test_the_chunk_decides_the_step_and_the_step_the_chunk() -> None:
