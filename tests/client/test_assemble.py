@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from itertools import pairwise
 
 import pytest
@@ -81,6 +82,19 @@ def test_a_response_with_outputs_but_no_contents_is_a_protocol_error() -> None:
     del message.infer_response.raw_output_contents[:]
     with pytest.raises(ProtocolError, match="1 outputs but 0 contents"):
         Assembler(url="u", sent_at_s=0.0).feed(message, 1.0)
+
+
+def test_log_probabilities_are_gathered_over_the_responses() -> None:
+    assembler = Assembler(url="u", sent_at_s=0.0)
+    for at, row in enumerate(([-0.5], [-1.0, -0.25])):
+        message = chunk(b"ab", final=at == 1)
+        for name, values in (("output_log_probs", row), ("cum_log_probs", [sum(row)])):
+            message.infer_response.outputs.add(name=name, datatype="FP32", shape=[1, 1, len(values)])
+            message.infer_response.raw_output_contents.append(struct.pack(f"<{len(values)}f", *values))
+        assembler.feed(message, 1.0)
+    assembler.finish(2.0)
+    assert assembler.completion().logprobs == (-0.5, -1.0, -0.25)
+    assert assembler.completion().cumulative_logprob == -1.25
 
 
 def test_unknown_outputs_are_ignored() -> None:

@@ -53,7 +53,11 @@ def summary(bundle: Bundle, folder: Path, repository: Path, plan: LaunchPlan) ->
         "kv_cache": bundle.kv.to_json(),
         "trtllm": None if bundle.trtllm is None else bundle.trtllm.to_json(),
         "files": sorted(name for name in bundle.files if not name.endswith(".safetensors")),
-        "launch": {"plan": plan.summary, "why": list(plan.why), "servers": len(plan.servers)},
+        "launch": {
+            "plan": f"{plan.kind} by {plan.launcher or 'tritonserver'}, {plan.world_size} ranks",
+            "why": list(plan.why),
+            "servers": len(plan.servers),
+        },
         "parameters": [line.strip() for line in config.splitlines() if "key:" in line and str(folder) not in line],
         "llm_args.yaml": (folder / "llm_args.yaml").read_text(encoding="utf-8").splitlines(),
     }

@@ -42,6 +42,8 @@ class Assembler:
         self._prompt_tokens: int | None = None
         self._completion_tokens: int | None = None
         self._queue_ms: float | None = None
+        self._logprobs: list[float] = []
+        self._cumulative_logprob: float | None = None
         self._ttft_s: float | None = None
         self._ended_at_s: float | None = None
 
@@ -97,6 +99,8 @@ class Assembler:
             ttft_s=self._ttft_s,
             e2e_s=self._ended_at_s - self.sent_at_s,
             deltas=tuple(self._deltas),
+            logprobs=tuple(self._logprobs),
+            cumulative_logprob=self._cumulative_logprob,
         )
 
     def _read_outputs(self, response: Any) -> bytes | None:
@@ -116,6 +120,10 @@ class Assembler:
                 self._prompt_tokens = int(wire.read_number(tensor, content))
             elif name == "queue_ms":
                 self._queue_ms = float(wire.read_number(tensor, content))
+            elif name == "output_log_probs":
+                self._logprobs += wire.read_numbers(tensor, content)
+            elif name == "cum_log_probs":
+                (self._cumulative_logprob,) = wire.read_numbers(tensor, content)
         return added
 
     def _added(self, text: bytes) -> bytes:

@@ -35,6 +35,10 @@ class GenerateRequest:
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     min_tokens: int | None = None
+    beam_width: int | None = None
+    """Above 1 the best of so many beams, where the engine has them; comes in one piece."""
+    logprobs: bool | None = None
+    """True: the logarithm of each token's probability, where the engine has them."""
     request_class: str | None = None
     tenant: str | None = None
     deadline_ms: int | None = None
@@ -89,6 +93,9 @@ class Completion:
     """First delta with any text in it; None when there was none."""
     e2e_s: float
     deltas: tuple[Delta, ...]
+    logprobs: tuple[float, ...] = ()
+    """Natural logarithm of each token's probability; empty unless asked for."""
+    cumulative_logprob: float | None = None
 
     @property
     def tokens_per_s(self) -> float | None:

@@ -17,12 +17,12 @@ from seekserve.client.request import GenerateRequest
 from seekserve.errors import InputError, ProtocolError
 from seekserve_backend.contract.tensors import INPUTS, TensorSpec
 
-__all__ = ["FINAL_PARAMETER", "WANT_EMPTY_FINAL_PARAMETER", "encode", "read_number", "read_text"]
+__all__ = ["FINAL_PARAMETER", "WANT_EMPTY_FINAL_PARAMETER", "encode", "read_number", "read_numbers", "read_text"]
 
 FINAL_PARAMETER = "triton_final_response"
 WANT_EMPTY_FINAL_PARAMETER = "triton_enable_empty_final_response"
 
-_FIELD_OF_TENSOR = {"text_input": "prompt", "stop_words": "stop"}
+_FIELD_OF_TENSOR = {"text_input": "prompt", "stop_words": "stop", "return_log_probs": "logprobs"}
 _NUMBERS = {
     "INT32": ("<i", f"an integer from {-(2**31)} to {2**31 - 1}"),
     "INT64": ("<q", f"an integer from {-(2**63)} to {2**63 - 1}"),
@@ -129,3 +129,11 @@ def read_number(tensor: Any, raw: bytes) -> float | int:
         )
     number: float | int = struct.unpack(entry[0], raw)[0]
     return number
+
+
+def read_numbers(tensor: Any, raw: bytes) -> tuple[float, ...]:
+    """All elements of a numeric tensor, in order."""
+    entry = _NUMBERS.get(tensor.datatype)
+    if entry is None or len(raw) % struct.calcsize(entry[0]):
+        raise ProtocolError(f"output {tensor.name}: {len(raw)} bytes are no row of {tensor.datatype}")
+    return tuple(value for (value,) in struct.iter_unpack(entry[0], raw))

@@ -93,6 +93,7 @@ def build_env_changes(
     probe_key: str,
     library_dirs: Sequence[Path],
     python_bin_dir: Path | None,
+    grpc_address: str | None = None,
 ) -> dict[str, str]:
     """What is set on top of `env`; the Python stub inherits it.
 
@@ -100,6 +101,9 @@ def build_env_changes(
     `sys.executable` from the first `python3` there.
     """
     changes = {"SEEKSERVE_RUN_DIR": str(run_dir), "SEEKSERVE_PROBE_KEY": probe_key}
+    if grpc_address is not None:
+        # A model of ours in front of a stock one talks to it through the server's own door (see triton/loopback.py).
+        changes["SEEKSERVE_GRPC_ADDRESS"] = grpc_address
     if python_bin_dir is not None:
         changes["PATH"] = _prepend([python_bin_dir], env.get("PATH", os.defpath))
     if library_dirs:

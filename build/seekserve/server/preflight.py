@@ -170,6 +170,7 @@ def _assemble(
         probe_key=probe_key,
         library_dirs=server.library_dirs,
         python_bin_dir=_python_bin_dir(server, composed),
+        grpc_address=f"{url_host(reachable_host(options.host))}:{ports.grpc}",
     )
     if layout.needs:
         problem = worker_python_problem({**env, **changes}, _stub_minor(server, composed))

@@ -134,6 +134,7 @@ class EngineStepReport:
     """Requests that took part."""
     prefill_tokens: int
     tokens: tuple[TokenEvent, ...] = ()
+    """At most one for each request."""
     ends: tuple[EndEvent, ...] = ()
     """After this request's last TokenEvent."""
 
