@@ -100,7 +100,7 @@ def test_log_probabilities_are_gathered_over_the_responses() -> None:
 def test_unknown_outputs_are_ignored() -> None:
     assembler = Assembler(url="u", sent_at_s=0.0)
     message = chunk("a", finish="stop")
-    message.infer_response.outputs[1].name = "cum_log_probs"
+    message.infer_response.outputs[1].name = "kv_cache_reused_blocks"
     delta = assembler.feed(message, 1.0)
     assert delta is not None
     assert delta.text == "a"
