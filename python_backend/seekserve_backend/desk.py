@@ -12,11 +12,11 @@ from collections.abc import Callable
 from .answers import Chunk
 from .contract.refusal import ErrorCode, ErrorLine
 from .core.scheduler import Scheduler
-from .core.types import End, Refused, StepReport
+from .core.types import End, Expire, Refused, StepReport
 from .live import Live
 from .outbox import Outbox
 
-__all__ = ["Desk", "cancelled_line", "failed_line", "refused_line"]
+__all__ = ["Desk", "cancelled_line", "expired_line", "failed_line", "refused_line"]
 
 
 class Desk:
@@ -37,13 +37,23 @@ class Desk:
         with self.cond:
             self.live.pop(live.id, None)
 
-    def fail(self, live: Live, code: ErrorCode, reason: str, *, field: str | None = None) -> None:
+    def fail(
+        self,
+        live: Live,
+        code: ErrorCode,
+        reason: str,
+        *,
+        field: str | None = None,
+        retry_after_ms: int | None = None,
+    ) -> None:
         """Ends a request, wherever it is; nothing happens if it has ended already."""
         with self.cond:
             if live.is_closed or self.live.pop(live.id, None) is None:
                 return
             self.core.fail(live.id, self.clock())
-        line = ErrorLine(code=code, reason=reason, field=field, request_id=live.public_id)
+        line = ErrorLine(
+            code=code, reason=reason, field=field, retry_after_ms=retry_after_ms, request_id=live.public_id
+        )
         self.answer(live, live.error(line))
 
     def observe(self, report: StepReport) -> None:
@@ -68,6 +78,21 @@ def refused_line(live: Live, refused: Refused) -> ErrorLine:
             retry_after_ms=refused.retry_after_ms,
             field=refused.field,
             request_id=live.public_id,
+        )
+    )
+
+
+def expired_line(live: Live, expired: Expire) -> ErrorLine:
+    reason = (
+        f"no first token after {expired.waited_ms:.0f} ms, the deadline is {expired.deadline_ms} ms; "
+        "come back when there is less load, or ask for a later deadline"
+    )
+    return live.error(
+        ErrorLine(
+            code=ErrorCode.EXPIRED,
+            reason=reason,
+            request_id=live.public_id,
+            retry_after_ms=expired.retry_after_ms,
         )
     )
 

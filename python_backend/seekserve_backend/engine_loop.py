@@ -13,8 +13,9 @@ from collections.abc import Callable
 from .answers import Chunk
 from .contract.refusal import ErrorCode, ErrorLine
 from .core.types import End, Expire, Release, Signals, StepReport, Terminal
-from .desk import Desk, cancelled_line, failed_line
+from .desk import Desk, cancelled_line, expired_line, failed_line
 from .engines.port import EndReason, Engine, EngineError, EngineRequest, EngineStats, EngineStepReport, TokenEvent
+from .exchange import Exchange, ExchangeState, fail_the_rest
 from .live import Live
 
 __all__ = ["EngineLoop"]
@@ -26,6 +27,7 @@ _STEP_TIMEOUT_S = 0.005
 _IDLE_WAIT_S = 0.5
 _RESTARTS_IN_A_ROW = 2
 _BROKEN = "the engine is broken; the server must be restarted"
+_SWAPPING = "another variant of the model is being loaded; come back then"
 
 
 class EngineLoop:
@@ -34,9 +36,13 @@ class EngineLoop:
     def __init__(self, desk: Desk, engine_factory: Callable[[], Engine]) -> None:
         self._desk = desk
         self._engine_factory = engine_factory
+        started_s = desk.clock()
         self._engine: Engine | None = engine_factory()
+        self.load_s = desk.clock() - started_s
+        """What making the present engine took."""
         self.info = self._engine.info
-        """Of the first engine; one made after it failed is made of the same bundle."""
+        """Of the first engine, and of one that took its place; one made after a failure is of the same bundle."""
+        self._exchange: Exchange | None = None
         self._cancels: list[str] = []
         self._held: dict[str, Release] = {}
         """Released by the core, not yet taken by the engine."""
@@ -46,12 +52,9 @@ class EngineLoop:
         self._is_stopping = False
         self.restarts = 0
         self.is_rebuilding = False
-        self._thread = threading.Thread(target=self._run, name="seekserve-engine", daemon=True)
-
-    @property
-    def is_broken(self) -> bool:
+        self.is_broken = False
         """There is no engine, and none will be made."""
-        return self._engine is None and not self.is_rebuilding
+        self._thread = threading.Thread(target=self._run, name="seekserve-engine", daemon=True)
 
     @property
     def age_s(self) -> float:
@@ -71,6 +74,14 @@ class EngineLoop:
             self._cancels.append(request_id)
             self._desk.cond.notify_all()
 
+    def exchange(self, wish: Exchange) -> None:
+        """Takes nothing new, lets what was accepted end, then replaces the engine. One at a time."""
+        desk = self._desk
+        with desk.cond:
+            self._exchange = wish
+            desk.core.pause(desk.clock() + self.load_s, _SWAPPING)
+            desk.cond.notify_all()
+
     def stop(self, timeout_s: float) -> None:
         """Ends the loop after the step it is in, and closes the engine."""
         with self._desk.cond:
@@ -85,6 +96,8 @@ class EngineLoop:
     def _run(self) -> None:
         desk = self._desk
         while True:
+            if self._exchange is not None and not self._is_stopping and self._has_drained(self._exchange):
+                self._replace_engine(self._exchange)
             with desk.cond:
                 self._last_round_s = now = desk.clock()
                 if self._is_stopping:
@@ -193,19 +206,8 @@ class EngineLoop:
         if decision.was_running:
             self.cancel(decision.id)
         live = self._desk.live.get(decision.id)
-        if live is None:
-            return
-        reason = (
-            f"no first token after {decision.waited_ms:.0f} ms, the deadline is {decision.deadline_ms} ms; "
-            "come back when there is less load, or ask for a later deadline"
-        )
-        line = ErrorLine(
-            code=ErrorCode.EXPIRED,
-            reason=reason,
-            request_id=live.public_id,
-            retry_after_ms=decision.retry_after_ms,
-        )
-        self._answer(live, live.error(line))
+        if live is not None:
+            self._answer(live, expired_line(live, decision))
 
     def _report(self, report: EngineStepReport) -> None:
         """Answers clients first, then tells the core."""
@@ -264,6 +266,70 @@ class EngineLoop:
         self._answer(live, failed_line(live))
         return End(id=request_id, terminal=Terminal.FAILED, tokens=live.completion_tokens)
 
+    def _has_drained(self, wish: Exchange) -> bool:
+        """Keeps the door closed; at the deadline it fails what is left."""
+        desk = self._desk
+        with desk.cond:
+            now = desk.clock()
+            desk.core.pause(now + self.load_s, _SWAPPING)
+            left = [live for live in desk.live.values() if not live.inbound.is_probe]
+        if now < wish.deadline_s:
+            return not (left or self._in_engine or self._held)
+        wish.failed_requests = len(left)
+        fail_the_rest(desk, left, self._in_engine.values(), load_s=self.load_s)
+        self._in_engine.clear()
+        self._held.clear()
+        return True
+
+    def _replace_engine(self, wish: Exchange) -> None:
+        self._exchange = None
+        if self._engine is None:
+            wish.fail(_BROKEN)
+            return
+        wish.state = ExchangeState.LOADING
+        self.is_rebuilding = True
+        self._close_engine()
+        desk, variant = self._desk, wish.variant
+        started_s = desk.clock()
+        try:
+            self._engine = variant.engine_factory()
+            variant.check(self._engine.info)
+        except Exception as error:
+            _log.exception("the engine of %s could not be made", variant.bundle_dir)
+            self._take_back(wish, f"its engine could not be made ({type(error).__name__}: {error})")
+        else:
+            self.load_s = desk.clock() - started_s
+            self.info = self._engine.info
+            self._engine_factory = variant.engine_factory
+            self._failures_in_a_row = 0
+            with desk.cond:
+                desk.core.replace_engine(variant.limits, variant.kv, variant.step_model)
+                wish.taken(variant)
+                desk.core.resume()
+            wish.state = ExchangeState.DONE
+        self._end_rebuilding()
+
+    def _take_back(self, wish: Exchange, why: str) -> None:
+        self._close_engine()
+        try:
+            self._engine = self._engine_factory()
+        except Exception:
+            _log.exception("the engine of the old variant could not be made again")
+            self._give_up()
+            wish.fail(f"{why}; neither could the old one again")
+            return
+        with self._desk.cond:
+            self._desk.core.resume()
+        wish.fail(why)
+
+    def _close_engine(self) -> None:
+        old, self._engine = self._engine, None
+        try:
+            if old is not None:
+                old.close()
+        except Exception:
+            _log.exception("closing the engine failed")
+
     def _engine_failed(self, error: Exception) -> None:
         _log.error("the engine failed and is made anew", exc_info=error)
         lost = list(self._in_engine.values())
@@ -276,24 +342,25 @@ class EngineLoop:
                 self._answer(live, failed_line(live))
         self._failures_in_a_row += 1
         self.is_rebuilding = True
-        old, self._engine = self._engine, None
-        try:
-            if old is not None:
-                old.close()
-        except Exception:
-            _log.exception("closing the failed engine failed too")
+        self._close_engine()
         if self._failures_in_a_row <= _RESTARTS_IN_A_ROW:
             try:
                 self._engine = self._engine_factory()
                 self.restarts += 1
             except Exception:
                 _log.exception("a new engine could not be made")
-        self.is_rebuilding = False
+        self._end_rebuilding()
         if self._engine is None:
             self._give_up()
 
+    def _end_rebuilding(self) -> None:
+        """The loop's age first: whoever sees the end of it must not see the age that it had before."""
+        self._last_round_s = self._desk.clock()
+        self.is_rebuilding = False
+
     def _give_up(self) -> None:
-        _log.error("the engine failed %d times in a row; not serving until restarted", self._failures_in_a_row)
+        self.is_broken = True
+        _log.error("there is no engine after %d failures; not serving until restarted", self._failures_in_a_row)
         self._desk.drain()
         self._held.clear()
         self._desk.outbox.flush()

@@ -21,6 +21,7 @@ from .departures import Departures
 from .desk import Desk, refused_line
 from .engine_loop import EngineLoop
 from .engines.port import Engine, EngineInfo, EngineStats
+from .exchange import Exchange, Variant
 from .live import Live
 from .logprobs import LogprobTrail
 from .outbox import Outbox, Sink
@@ -67,8 +68,7 @@ class Service:
         outbox_workers: int = 4,
         intake_workers: int = 2,
     ) -> None:
-        self._encode = encode
-        self._vocabulary = vocabulary
+        self._tokens = (encode, vocabulary)
         self._clock = clock
         self._ids = itertools.count(1)
         self._outbox = Outbox(workers=outbox_workers)
@@ -110,6 +110,15 @@ class Service:
         except RuntimeError:  # the pool is shut down
             desk.fail(live, ErrorCode.NOT_SERVING, "the server is stopping")
 
+    def exchange(self, variant: Variant, drain_timeout_s: float) -> Exchange:
+        """Begins to serve `variant` in the place of what is served now; returns at once."""
+        wish = Exchange(variant, deadline_s=self._clock() + drain_timeout_s, taken=self._take_tokens)
+        self._loop.exchange(wish)
+        return wish
+
+    def _take_tokens(self, variant: Variant) -> None:
+        self._tokens = (variant.encode, variant.vocabulary)
+
     def refuse_invalid(self, client_id: str, sink: Sink, error: InvalidInput) -> None:
         """A request whose tensors could not be read; it never reaches the core."""
         sink.error(ErrorLine(code=ErrorCode.INVALID, reason=str(error), field=error.field, request_id=client_id))
@@ -118,6 +127,7 @@ class Service:
         with self._desk.cond:
             snapshot = self._desk.core.snapshot()
         loop = self._loop
+        is_rebuilding = loop.is_rebuilding  # before the age, which is long only while it lasts
         return ServiceStats(
             snapshot=snapshot,
             engine=loop.stats(),
@@ -127,7 +137,7 @@ class Service:
             # A send that does not return is Triton's gRPC front end standing still: no client gets anything either.
             engine_loop_age_s=max(loop.age_s, self._outbox.send_age_s),
             is_broken=loop.is_broken,
-            is_rebuilding=loop.is_rebuilding,
+            is_rebuilding=is_rebuilding,
         )
 
     def stop(self, timeout_s: float = 10.0) -> None:
@@ -165,10 +175,11 @@ class Service:
     def _take_in(self, live: Live) -> None:
         desk, inbound = self._desk, live.inbound
         _check_engine_has(inbound, self._loop.info)
-        live.prompt_ids = self._encode(inbound)
-        live.detokenizer = Detokenizer(self._vocabulary, inbound.stop_words)
+        encode, vocabulary = self._tokens
+        live.prompt_ids = encode(inbound)
+        live.detokenizer = Detokenizer(vocabulary, inbound.stop_words)
         if inbound.wants_logprobs:
-            live.logprobs = LogprobTrail(self._vocabulary)
+            live.logprobs = LogprobTrail(vocabulary)
         if inbound.echo_prompt and inbound.text is not None:
             live.prompt_text = inbound.text.decode("utf-8", "replace")
         with desk.cond:

@@ -14,7 +14,18 @@ from pathlib import Path
 import pytest
 
 PURE = {"contract", "core", "text"}
-SERVICE = ("answers", "departures", "desk", "engine_loop", "live", "logprobs", "outbox", "prompts", "service")
+SERVICE = (
+    "answers",
+    "departures",
+    "desk",
+    "engine_loop",
+    "exchange",
+    "live",
+    "logprobs",
+    "outbox",
+    "prompts",
+    "service",
+)
 BACKEND_ARROWS = {
     "contract": set[str](),
     "core": {"contract"},
@@ -37,6 +48,7 @@ TOOLKIT_ARROWS = {
     **dict.fromkeys(("server", "client", "bench", "simulate", "gateway", "monitor", "repository", "engine"), _PLANNED),
     "evaluate": {*BASE, "checkpoint", "plan", "client", "data"},
     "convert": {*BASE, "checkpoint"},
+    "swap": {*_PLANNED, "repository", "server"},
     "pipeline": {*_PLANNED, "data", "engine", "repository", "server", "client"},
     "__main__": {"cli"},
 }

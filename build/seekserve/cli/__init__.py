@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "install-backend": ("install_backend", "Install the seekserve backend into a Triton backend directory."),
     "launch": ("launch", "Start tritonserver on a rendered repository and watch over it."),
     "status": ("status", "Show models, readiness, URLs, queue and KV numbers of a launched server."),
+    "swap": ("swap", "Replace the variant that a running launch serves, without losing a request."),
     "stop": ("stop", "Stop a server started with launch --detach."),
     "generate": ("generate", "Send one prompt to a running server and stream the answer."),
     "doctor": ("doctor", "Check this machine for what commonly breaks a deployment."),

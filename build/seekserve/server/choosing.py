@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from seekserve.errors import InputError
+from seekserve.output import problems_text
 from seekserve.plan.plan import Unset
 from seekserve.server.options import LaunchOptions
 from seekserve.settings import Settings
@@ -26,6 +28,10 @@ def choose_options(flags: Mapping[str, Any], settings: Settings) -> LaunchOption
     }
     values: dict[str, Any] = {name: value for name, value in from_file.items() if not isinstance(value, Unset)}
     values.update((name, value) for name, value in flags.items() if value is not None)
+    endless = [name for name, value in values.items() if isinstance(value, float) and not math.isfinite(value)]
+    if endless:
+        problems = [f"--{name.replace('_', '-')} is {values[name]}, which is no number of seconds" for name in endless]
+        raise InputError(problems_text("launch", problems))
     where = settings.path or "seekserve.yaml"
     for name, flag, key in (("repository", "REPOSITORY", "repository"), ("backend_dir", "--backend-dir", "backends")):
         if name not in values:

@@ -14,7 +14,8 @@ __all__ = ["Event", "Say", "silent"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """`kind` is one of: warning, starting, loading, ready, trouble, restarting, stopping, stopped, failed."""
+    """`kind` is one of: warning, starting, loading, ready, swapping, swapped, trouble, restarting, stopping, stopped,
+    failed."""
 
     kind: str
     text: str

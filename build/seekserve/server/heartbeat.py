@@ -10,12 +10,29 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-__all__ = ["Heartbeat", "HeartbeatWatch", "is_running", "read_heartbeats"]
+__all__ = ["BeatSwap", "Heartbeat", "HeartbeatWatch", "is_running", "read_heartbeats"]
 
 
 # An age that no clock can reach: the backend says by it that its engine failed for good.
 _BROKEN_AGE_S = 1e8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeatSwap:
+    """How far an instance is with the latest swap that it was told."""
+
+    id: str
+    state: str
+    """`reading`, `draining`, `loading`; then `done`, or `failed` with the old engine made again."""
+    text: str
+    failed_requests: int
+    load_timeout_s: float
+
+    @property
+    def is_final(self) -> bool:
+        return self.state in ("done", "failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +45,9 @@ class Heartbeat:
     """Requests without their last answer; None from a backend that does not say."""
     is_rebuilding: bool = False
     """The engine is being made anew, which takes as long as loading it did."""
+    bundle_dir: str | None = None
+    """What the instance serves; None from a backend that does not say."""
+    swap: BeatSwap | None = None
 
 
 def read_heartbeats(run_dir: Path) -> list[Heartbeat]:
@@ -45,11 +65,21 @@ def read_heartbeats(run_dir: Path) -> list[Heartbeat]:
                     engine_loop_age_s=None if age_s is None else float(age_s),
                     open_requests=None if open_requests is None else int(open_requests),
                     is_rebuilding=data.get("is_rebuilding") is True,
+                    bundle_dir=data.get("bundle_dir"),
+                    swap=_read_swap(data.get("swap")),
                 )
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
     return found
+
+
+def _read_swap(data: Any) -> BeatSwap | None:
+    """A backend of another version may say it differently, and lives all the same."""
+    try:
+        return None if data is None else BeatSwap(**data)
+    except TypeError:
+        return None
 
 
 def is_running(pid: int) -> bool:
@@ -127,7 +157,8 @@ class HeartbeatWatch:
         age_s = beat.engine_loop_age_s
         if age_s is not None and age_s >= _BROKEN_AGE_S:
             return f"the engine of {who} is broken; its reason is in the server's log"
-        limit_s = self._rebuild_timeout_s if beat.is_rebuilding else self._engine_stall_s
+        swap_s = 0.0 if beat.swap is None else beat.swap.load_timeout_s
+        limit_s = max(self._rebuild_timeout_s, swap_s) if beat.is_rebuilding else self._engine_stall_s
         if age_s is not None and age_s > limit_s:
             doing = "has been rebuilding its engine" if beat.is_rebuilding else "has stood still"
             return f"the engine loop of {who} {doing} for {age_s:.1f} s, {self._allowed(limit_s)}"

@@ -23,6 +23,7 @@ from seekserve.errors import ServerError, StartFailed
 from seekserve.output import os_error_text
 from seekserve.server.cleanup import claim_record_path
 from seekserve.server.events import Event, Say, silent
+from seekserve.server.launch_orders import LaunchOrders
 from seekserve.server.options import LaunchOptions, is_loopback
 from seekserve.server.preflight import Prepared, new_launch_id, prepare
 from seekserve.server.record import LaunchRecord, default_record_path, process_started_s
@@ -59,6 +60,7 @@ class Launch:
         self._budget = RestartBudget(max_restarts=options.max_restarts, window_s=options.restart_window_s)
         self._prepared: Prepared | None = None
         self._run: ServerRun | None = None
+        self._orders: LaunchOrders | None = None
         self._started_s = time.time()
         self._ready_s: float | None = None
         self.restarts = 0
@@ -167,11 +169,15 @@ class Launch:
 
     def supervise(self) -> None:
         """Returns when a signal asks for the end; ServerError after too many restarts. Call it in the main thread."""
+        orders = self._orders = LaunchOrders(self.prepared, self._tell)
         try:
             while True:
                 time.sleep(self._options.poll_s)
                 trouble = self.trouble()
-                if trouble is not None:
+                if trouble is None:
+                    with self._gate.deferred():  # files and their answer belong together
+                        orders.look(time.monotonic())
+                else:
                     self.recover(trouble)
         except Interrupted as interruption:
             self._tell("stopping", f"{interruption.signal_name}: stopping, up to {self._options.exit_timeout_s} s")
@@ -188,6 +194,7 @@ class Launch:
                     hint=f"the whole log is in {self.log_file}",
                 )
             with self._gate.deferred():
+                self._interrupt_orders(f"the server failed during the swap ({trouble})")
                 run.end()
                 self.restarts += 1
                 run.spawn()
@@ -221,6 +228,7 @@ class Launch:
         if run is None:
             return None
         self._try_to_record("stopping")
+        self._interrupt_orders("the launch stopped during the swap")
         signals = self._gate.received
         problem = run.drain(in_a_hurry=lambda: self._gate.received > signals, has_failed=self._error is not None)
         has_failed, self._error = self._error is not None, self._error or problem
@@ -242,6 +250,10 @@ class Launch:
             self._tolerate(self._record("stopped").remove)
         if self._error is None and self.restarts == 0 and self._options.log_file is None:
             self._tolerate(lambda: self.log_file.unlink(missing_ok=True))
+
+    def _interrupt_orders(self, why: str) -> None:
+        if self._orders is not None:
+            self._orders.interrupt(why)
 
     def _running(self) -> ServerRun:
         assert self._run is not None, "start() comes first"

@@ -21,6 +21,7 @@ from seekserve.server.guardian import Guardian
 from seekserve.server.heartbeat import is_running, read_heartbeats
 from seekserve.server.httpget import get_ok
 from seekserve.server.options import LaunchOptions
+from seekserve.server.orders import ORDERS_FOLDER
 from seekserve.server.preflight import Prepared
 from seekserve.server.probe import generate_once
 from seekserve.server.process import ServerProcess, describe_status
@@ -62,6 +63,7 @@ class ServerRun:
     def prepare_folders(self) -> None:
         prepared = self._prepared
         prepared.run_dir.mkdir(mode=0o700)
+        (prepared.run_dir / ORDERS_FOLDER).mkdir(mode=0o700)
         backend_dir = compose_backend_dir(self._options.backend_dir, prepared.server, prepared.run_dir / "backends")
         assert backend_dir == prepared.command.backend_dir
         for name, text in prepared.plan.files.items():
@@ -149,7 +151,7 @@ class ServerRun:
         self._watch = None
         shm.clean(self._prepared.command.shm_prefix)
         self._clean_other_nodes()
-        for pattern in ("heartbeat-*", "rank-*"):
+        for pattern in ("heartbeat-*", "rank-*", "swap-*", "retire-*"):
             for file in self._prepared.run_dir.glob(pattern):
                 file.unlink(missing_ok=True)
 

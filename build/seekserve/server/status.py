@@ -6,12 +6,15 @@ Read only. A number that the server does not publish is left out, in the table a
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from seekserve.server.heartbeat import Heartbeat, read_heartbeats
 from seekserve.server.httpget import call, get_ok
 from seekserve.server.metrics import ModelNumbers, model_numbers, parse_metrics
+from seekserve.server.orders import read_results
 from seekserve.server.record import LaunchRecord
 
 __all__ = ["ModelStatus", "ServerStatus", "default_metrics_url", "status_lines", "status_of_record", "status_of_url"]
@@ -23,6 +26,8 @@ class ModelStatus:
     is_ready: bool
     numbers: ModelNumbers | None
     """None where the model publishes none."""
+    bundles: tuple[str, ...] = ()
+    """What its instances serve; more than one while a swap lets the old one end. Empty where nobody says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +47,8 @@ class ServerStatus:
     plan: str | None = None
     """Where it is more than one process with one rank."""
     error: str | None = None
+    swap: str | None = None
+    """What goes on, while one does."""
     models: tuple[ModelStatus, ...] = field(default=())
 
     def to_json(self) -> dict[str, object]:
@@ -50,6 +57,7 @@ class ServerStatus:
             {
                 "name": model.name,
                 "is_ready": model.is_ready,
+                **({"bundles": list(model.bundles)} if model.bundles else {}),
                 **({} if model.numbers is None else model.numbers.to_json()),
             }
             for model in self.models
@@ -60,7 +68,9 @@ class ServerStatus:
 def status_of_record(path: Path) -> ServerStatus:
     record = LaunchRecord.read(path)
     is_supervised = record.supervisor_is_alive()
-    models = _models(record.http_url, record.metrics_url, record.models)
+    run_dir = Path(record.run_dir)
+    models = _models(record.http_url, record.metrics_url, record.models, read_heartbeats(run_dir))
+    swap = next((result for result in read_results(run_dir) if not result.is_final), None)
     return ServerStatus(
         id=record.id,
         state=record.state if is_supervised or record.state == "failed" else "dead",
@@ -75,6 +85,7 @@ def status_of_record(path: Path) -> ServerStatus:
         log_file=record.log_file,
         plan=record.plan if record.world_size > 1 else None,
         error=record.error,
+        swap=None if swap is None else f"model {swap.model}, {swap.how}, to {swap.bundle_dir}: {swap.text}",
         models=models,
     )
 
@@ -97,12 +108,19 @@ def default_metrics_url(http_url: str) -> str:
     return f"http://{urlsplit(http_url).hostname or ''}:8002/metrics"
 
 
-def _models(http_url: str, metrics_url: str, names: tuple[str, ...]) -> tuple[ModelStatus, ...]:
+def _models(
+    http_url: str, metrics_url: str, names: tuple[str, ...], beats: Sequence[Heartbeat] = ()
+) -> tuple[ModelStatus, ...]:
     answer = call(metrics_url)
     text = answer[1].decode("utf-8", errors="replace") if answer is not None and answer[0] == 200 else ""
     numbers = model_numbers(parse_metrics(text))
     return tuple(
-        ModelStatus(name=name, is_ready=get_ok(f"{http_url}/v2/models/{name}/ready"), numbers=numbers.get(name))
+        ModelStatus(
+            name=name,
+            is_ready=get_ok(f"{http_url}/v2/models/{name}/ready"),
+            numbers=numbers.get(name),
+            bundles=tuple(sorted({beat.bundle_dir for beat in beats if beat.model == name and beat.bundle_dir})),
+        )
         for name in names or sorted(numbers)
     )
 
@@ -117,8 +135,10 @@ def status_lines(status: ServerStatus) -> list[str]:
     lines += [f"  plan     {status.plan}"] if status.plan is not None else []
     lines += [f"  log      {status.log_file}"] if status.log_file is not None else []
     lines += [f"  error    {status.error}"] if status.error is not None else []
+    lines += [f"  swap     {status.swap}"] if status.swap is not None else []
     for model in status.models:
         lines.append(f"model {model.name}: {'ready' if model.is_ready else 'not ready'}")
+        lines += [f"  bundle    {' and '.join(model.bundles)}"] if model.bundles else []
         lines += [f"  {line}" for line in _number_lines(model.numbers)]
     return lines
 

@@ -56,6 +56,7 @@ class Scheduler:
         self._drain = DrainRate()
         self.breaker = Breaker(policy.breaker)
         self._is_draining = False
+        self._pause: tuple[float, str] | None = None
         self._accepted = 0
 
     def offer(
@@ -67,6 +68,7 @@ class Scheduler:
         no = (
             self._in_use(id, unless=None)
             or self._draining(is_probe)
+            or self._paused(is_probe, now)
             or self._broken(is_probe, now)
             or self._admission.judge_class(name)
             or self._admission.judge_bytes(
@@ -95,6 +97,7 @@ class Scheduler:
         entry.is_probe = entry.is_probe or request.is_probe
         verdict = (
             self._draining(entry.is_probe)
+            or (self._paused(entry.is_probe, now) if offered is None else None)
             or self._admission.judge_class(entry.request_class)
             or self._admission.judge(request, entry, now, self._gate, self._reserve.capacity_blocks)
         )
@@ -182,6 +185,28 @@ class Scheduler:
         """From now on only probes are taken; what was accepted is served to its end. There is no way back."""
         self._is_draining = True
 
+    def pause(self, until_s: float, reason: str) -> None:
+        """From now until `resume` only probes and what has been offered already are taken.
+
+        Refusals give `reason` and, as their hint, the time until `until_s` behind the requests that are left.
+        """
+        self._pause = (until_s, reason)
+
+    def resume(self) -> None:
+        self._pause = None
+
+    def replace_engine(self, limits: Limits, kv: KvCache, step_model: StepModel | None) -> None:
+        """The limits of another engine, about which nothing is measured yet.
+
+        Nothing may be running and nothing but probes may wait; what still left the old engine is gone with it.
+        """
+        waiting = [entry for queue in self._gate.queues().values() for entry in queue]
+        self._admission = Admission(self._policy, limits, kv)
+        self._gate = make_gate(self._policy, limits, kv, step_model)
+        self._reserve = Reserve(slots=limits.max_batch_size, capacity_blocks=kv.capacity_blocks)
+        for entry in reversed(waiting):  # each goes to the head
+            self._gate.push(entry)
+
     def replace_policy(self, policy: Policy) -> None:
         """Takes effect between steps. Accepted requests keep their place, limits and deadlines."""
         if policy.kind != self._policy.kind:
@@ -253,6 +278,13 @@ class Scheduler:
             ahead=left,
             reason=f"this server is draining ({left} requests left) and takes no new ones; ask another replica",
         )
+
+    def _paused(self, is_probe: bool, now: float) -> Refusal | None:
+        if self._pause is None or is_probe:
+            return None
+        until_s, reason = self._pause
+        wait_s = max(0.0, until_s - now) + len(self._books.live) / self._drain.per_s
+        return Refusal(code=ErrorCode.NOT_SERVING, reason=reason, wait_ms=1000.0 * wait_s)
 
     def _broken(self, is_probe: bool, now: float) -> Refusal | None:
         if is_probe or self.breaker.admits(now):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ..contract.refusal import ErrorCode, ErrorLine
 from ..core.controls import unsupported
 from ..core.scheduler import Scheduler
 from ..engines.port import Engine, EngineInfo
+from ..exchange import Variant
 from ..prompts import PromptEncoder
 from ..service import Service
 from ..text.token_bytes import TokenBytes
@@ -28,6 +30,7 @@ from .bls import stock_engine_factory
 from .metrics import Metrics
 from .monitor import Monitor
 from .sink import TritonSink
+from .swap_orders import SwapOrders
 from .wire import read_request
 
 __all__ = ["Host"]
@@ -47,18 +50,28 @@ class Host:
         bundle = Bundle.load(bundle_dir)
         _select_gpus(config, str(args["model_instance_name"]), bundle)
         policy = Policy.load(Path(args["model_repository"]) / _parameter(config, "policy_file"))
-        prompts = PromptEncoder(bundle_dir / "tokenizer")
+        variant = read_variant(bundle_dir, config, policy)
         run_dir = os.environ.get("SEEKSERVE_RUN_DIR")
         self._utils = utils
+        self._stopping = threading.Lock()
+        self._is_stopped = False
         self._probe_key = os.environ.get("SEEKSERVE_PROBE_KEY")
         make_engine = stock_engine_factory(config, utils, bundle, bundle_dir)
         self._service = Service(
             scheduler=Scheduler(policy, bundle.replica_limits, bundle.kv, bundle.step_model),
-            engine_factory=make_engine or engine_factory(bundle, bundle_dir, config),
-            encode=prompts.encode,
-            vocabulary=TokenBytes.from_tokenizer_json(prompts.tokenizer_json),
+            engine_factory=make_engine or variant.engine_factory,
+            encode=variant.encode,
+            vocabulary=variant.vocabulary,
         )
-        _check_policy(policy, self._service.engine_info)
+        variant.check(self._service.engine_info)
+        orders = SwapOrders(
+            model=model,
+            run_dir=Path(run_dir) if run_dir else None,
+            bundle_dir=str(bundle_dir),
+            read_variant=lambda folder: read_variant(folder, config, policy),
+            begin=self._service.exchange,
+            retire=self.stop,
+        )
         self._streams = (_optional_parameter(config, "streaming") or "true") == "true"
         metrics = Metrics(utils, model)
         self._monitor = Monitor(
@@ -66,6 +79,7 @@ class Host:
             run_dir=Path(run_dir) if run_dir else None,
             stats=self._service.stats,
             flush=metrics.flush,
+            swap_state=orders.look,
         )
         _log.info(
             "seekserve %s serves %s with the %s engine", seekserve_backend.__version__, bundle.name, bundle.engine
@@ -95,8 +109,28 @@ class Host:
             sink.error(_unreadable(request))
 
     def stop(self) -> None:
-        self._service.stop()
-        self._monitor.stop()
+        """By Triton, or before that because another instance has taken over."""
+        with self._stopping:
+            if not self._is_stopped:
+                self._is_stopped = True
+                self._service.stop()
+                self._monitor.stop()
+
+
+def read_variant(bundle_dir: Path, config: dict[str, Any], policy: Policy) -> Variant:
+    """What a service needs of a bundle; the engine is not made yet."""
+    bundle = Bundle.load(bundle_dir)
+    prompts = PromptEncoder(bundle_dir / "tokenizer")
+    return Variant(
+        bundle_dir=str(bundle_dir),
+        limits=bundle.replica_limits,
+        kv=bundle.kv,
+        step_model=bundle.step_model,
+        engine_factory=engine_factory(bundle, bundle_dir, config),
+        encode=prompts.encode,
+        vocabulary=TokenBytes.from_tokenizer_json(prompts.tokenizer_json),
+        check=lambda info: _check_policy(policy, info),
+    )
 
 
 def engine_factory(bundle: Bundle, bundle_dir: Path, config: dict[str, Any] | None = None) -> Callable[[], Engine]:

@@ -30,11 +30,13 @@ class Monitor:
         run_dir: Path | None,
         stats: Callable[[], ServiceStats],
         flush: Callable[[ServiceStats], None],
+        swap_state: Callable[[], dict[str, object]] = dict,
     ) -> None:
         self._model = model
         self._path = None if run_dir is None else run_dir / f"heartbeat-{model}-{os.getpid()}.json"
         self._stats = stats
         self._flush = flush
+        self._swap_state = swap_state
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="seekserve-monitor", daemon=True)
 
@@ -68,6 +70,7 @@ class Monitor:
             "engine_loop_age_s": _BROKEN_AGE_S if stats.is_broken else round(stats.engine_loop_age_s, 3),
             "open_requests": stats.open_requests,
             "is_rebuilding": stats.is_rebuilding,
+            **self._swap_state(),
         }
         beside = self._path.with_suffix(".tmp")
         beside.write_text(json.dumps(body), encoding="utf-8")

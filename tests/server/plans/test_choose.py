@@ -65,6 +65,8 @@ def test_the_plan_follows_from_who_starts_the_ranks_and_on_how_many_nodes(
         ([leader()], {"hosts": "a:2,b:2"}, "host b gets none of the 2 ranks"),
         ([leader()], {"hosts": "a:2", "launcher": "srun"}, "Slurm chooses the nodes"),
         ([], {"launcher": "srun"}, "srun has nothing to start"),
+        ([], {"hosts": "a:1"}, "host a:1: the plan is one process on this machine"),
+        ([spawning(tp=8)], {"hosts": "a:8"}, "leave the host out, or use --ranks mpi"),
         ([], {"mpi_interface": "lo"}, "one rank, which talks to no other"),
     ],
 )

@@ -70,6 +70,14 @@ def test_ranks_of_several_nodes_name_their_host_and_what_reaches_it() -> None:
     assert made.blockers == ()
 
 
+def test_what_steers_pytorch_and_the_libraries_below_it_reaches_the_other_nodes() -> None:
+    names = ("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "PYTORCH_ALLOC_CONF", "TORCH_NCCL_BLOCKING_WAIT", "UCX_TLS")
+    machine = dataclasses.replace(MACHINE, env={**MACHINE.env, **dict.fromkeys(names, "1"), "TORCHLIGHT": "1"})
+    for segment in segments(plan(leader(), machine=machine, hosts="a:1,b:1", shared_dir=SHARED).argv):
+        sent = [segment[n + 1] for n, word in enumerate(segment) if word == "-x"]
+        assert sent == sorted([*names, "NCCL_DEBUG", "SEEKSERVE_RUN_DIR"])
+
+
 def test_the_interface_is_set_for_every_rank_and_explained() -> None:
     made = plan(leader(), mpi_interface="lo")
     assert made.env["OMPI_MCA_btl_tcp_if_include"] == "lo"

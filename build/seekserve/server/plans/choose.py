@@ -173,11 +173,13 @@ def _hosts(kind: str, world_size: int, wish: PlanWish) -> tuple[Host, ...]:
 def _host_problems(kind: str, need: Need | None, world_size: int, nodes: int, wish: PlanWish) -> list[str]:
     given = ",".join(map(str, wish.hosts))
     if kind not in _GROUPS:
-        return (
-            ["--launcher srun: the plan is one process, so srun has nothing to start"]
-            if wish.launcher == "srun"
-            else []
-        )
+        problems = []
+        if wish.launcher == "srun":
+            problems.append("--launcher srun: the plan is one process, so srun has nothing to start")
+        if len(wish.hosts) == 1:
+            instead = "leave the host out, or use --ranks mpi" if world_size > 1 else "leave the host out"
+            problems.append(f"host {given}: the plan is one process on this machine, placed by no launcher; {instead}")
+        return problems
     assert need is not None or world_size == 1
     if wish.launcher == "srun":
         return ["--hosts: Slurm chooses the nodes of --launcher srun; leave out the hosts"] if given else []

@@ -9,7 +9,7 @@ from seekserve.server.plans.hosts import Host
 __all__ = ["exported", "head", "joined", "own_paths", "segment"]
 
 # What steers the ranks of other nodes when it is set here.
-_FORWARDED = ("CUDA_", "FI_", "NCCL_", "TLLM_", "TRTLLM_", "UCX_")
+_FORWARDED = ("CUDA_", "FI_", "NCCL_", "PYTORCH_", "TLLM_", "TORCH_", "TRTLLM_", "UCX_")
 _PATHS = ("LD_LIBRARY_PATH", "PATH")
 
 

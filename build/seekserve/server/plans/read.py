@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from seekserve.server.models import ServedModel
-from seekserve.server.plans.need import LEADER, SPAWNS, Need
-from seekserve_backend.contract.bundle import BUNDLE_FILE, TRTLLM_KINDS, Bundle
+from seekserve.server.plans.need import GPUS_PER_NODE, LEADER, SPAWNS, Need
+from seekserve_backend.contract.bundle import BUNDLE_FILE, TRTLLM_KINDS, Bundle, TrtllmSpec
 from seekserve_backend.contract.fields import ContractError
 
 __all__ = ["ENGINE_DIR_PARAMETER", "read_needs"]
@@ -20,6 +20,7 @@ _LLMAPI_FILE = "model.yaml"
 # Without a bundle nobody has sized the start: a slow disk's rate, on top of what any start takes.
 _STOCK_START_S = 600.0
 _STOCK_BYTES_PER_S = 200e6
+_LLMAPI_START_S = 3600.0
 
 
 def read_needs(models: Sequence[ServedModel]) -> tuple[tuple[Need, ...], list[str]]:
@@ -145,20 +146,30 @@ def _of_llmapi(model: ServedModel, file: Path) -> Need:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
     table = data if isinstance(data, dict) else {}
+    bundle = _bundle_around(table.get("model"))
     return Need(
         model=model.name,
         starter=SPAWNS,
         tp=_positive(table, "tensor_parallel_size", file),
         pp=_positive(table, "pipeline_parallel_size", file),
+        gpus_per_node=_positive(table, "gpus_per_node", file, unsaid=GPUS_PER_NODE),
         source=str(file),
         instances=_instances(model),
         gpu_ids=_gpu_ids(model),
-        start_timeout_s=3600.0,
+        start_timeout_s=_LLMAPI_START_S if bundle is None else bundle.start_timeout_s,
     )
 
 
-def _positive(table: dict[str, Any], key: str, file: Path) -> int:
-    value = table.get(key, 1)
+def _bundle_around(weights: object) -> TrtllmSpec | None:
+    """Of the weights that a rendered model.yaml names; a hub id or a folder of the user's own has none."""
+    folder = Path(weights).parent if isinstance(weights, str) and weights.startswith("/") else None
+    bundle = None if folder is None else _load(folder)
+    return None if bundle is None else bundle.trtllm
+
+
+def _positive(table: dict[str, Any], key: str, file: Path, *, unsaid: int = 1) -> int:
+    value = table.get(key)
+    value = unsaid if value is None else value
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{file}: {key} is {value!r}, not a number of ranks from 1 on")
     return value
