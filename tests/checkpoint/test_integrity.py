@@ -567,6 +567,23 @@ def test_4_bit_weights_with_plain_scales_are_w4afp8(inspect_toy: Inspect) -> Non
     assert "w4afp8" in only(facts, "precision-differs").message
 
 
+@pytest.mark.parametrize(("algorithm", "word"), [("W4A8_AWQ", "w4a8_awq"), ("W4A16_AWQ", "w4a16_awq")])
+def test_awq_of_modelopt_is_recognised_by_its_paired_rows(tmp_path: Path, algorithm: str, word: str) -> None:
+    toy = qwen_toy()
+    for name in [n for n in toy.tensors if n.endswith("_proj.weight")]:
+        rows, columns = toy.tensors[name].shape
+        stem = name.removesuffix("weight")
+        toy.tensors[name] = Tensor("U8", (rows // 2, columns))
+        toy.tensors[f"{name}_scale"] = Tensor("F32", (rows, 1))
+        if algorithm == "W4A8_AWQ":
+            toy.tensors[f"{stem}input_scale"] = Tensor("F32", ())
+        toy.tensors[f"{stem}pre_quant_scale"] = Tensor("BF16", (columns,))
+    folder = toy.write(tmp_path)
+    write_json(folder / "hf_quant_config.json", {"quantization": {"quant_algo": algorithm}})
+    facts = read_checkpoint(folder)
+    assert (facts.precision, facts.precision_declared, facts.errors) == (word, word, ())
+
+
 def test_packed_weights_of_awq_are_one_sentence(inspect_toy: Inspect) -> None:
     toy = qwen_toy()
     for name in [n for n in toy.tensors if "_proj.weight" in n]:

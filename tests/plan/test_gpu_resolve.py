@@ -60,12 +60,20 @@ def test_sources_that_disagree_about_the_shape_are_an_error() -> None:
 def test_wrong_values_are_reported_together() -> None:
     with pytest.raises(ConfigError) as caught:
         asked(
-            {"SEEKSERVE_KV_FRACTION": "much"}, gpu="h200", gpus=9, nodes=2, kv_fraction=1.5, trtllm_version="new", tp=0
+            {"SEEKSERVE_KV_FRACTION": "much"},
+            gpu="h200",
+            gpus=9,
+            nodes=2,
+            kv_fraction=1.5,
+            host_cache_gib=-5.0,
+            trtllm_version="new",
+            tp=0,
         )
     for part in (
         "SEEKSERVE_KV_FRACTION: expected a number, got 'much'",
         "9 GPUs on 2 nodes",
         "kv_cache.fraction must be from 0.01 to 1.0, got 1.5",
+        "kv_cache.host_cache_gib must be at least 0, got -5.0",
         "'new' is no TensorRT-LLM version",
         "parallel.tp must be at least 1, got 0",
     ):
@@ -198,3 +206,17 @@ def test_nvidia_s_reexport_is_planned_by_the_file_beside_config(tmp_path: Path) 
     assert made.deployment is not None
     assert made.deployment.fits
     assert 380e9 < made.weights_bytes < 420e9
+
+
+@pytest.mark.parametrize(("gpu", "runs"), [("h100", True), ("l40s", True), ("b200", False), ("a100", False)])
+def test_an_awq_export_with_fp8_activations_is_planned_for_ada_and_hopper(tmp_path: Path, gpu: str, runs: bool) -> None:
+    import json
+
+    (tmp_path / "config.json").write_bytes((CONFIGS / "r1-distill-qwen-7b.json").read_bytes())
+    quantization = {"quant_algo": "W4A8_AWQ", "group_size": 128, "exclude_modules": ["lm_head"]}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps({"quantization": quantization}), encoding="utf-8")
+    made = make_plan(PlanRequest(checkpoint=str(tmp_path), inputs=flags(gpu=gpu, gpus=1)), Inputs(), {}).plan
+    assert made.weights_dtype == "w4a8_awq"
+    assert made.deployment is not None
+    assert made.deployment.fits == runs
+    assert 4.9e9 < made.weights_bytes < 6.5e9

@@ -141,6 +141,17 @@ def test_four_bit_weights_with_fp8_activations_are_for_ada_and_hopper(gpu: str, 
     assert (precision_refusal("w4a8_awq", find_gpu(gpu)) is None) == has
 
 
+@pytest.mark.parametrize("precision", ["awq", "gptq"])
+@pytest.mark.parametrize(
+    ("gpu", "has"),
+    [("a100", True), ("l40s", True), ("h100", True), ("b200", False), ("rtx-pro-6000-blackwell-server", False)],
+)
+def test_four_bit_weights_with_plain_activations_end_before_blackwell(precision: str, gpu: str, has: bool) -> None:
+    refusal = precision_refusal(precision, find_gpu(gpu))
+    assert (refusal is None) == has
+    assert refusal is None or "Hopper (SM90)" in refusal[0]
+
+
 def test_a_chunk_that_ends_inside_a_block_is_a_warning() -> None:
     assert "--prefill-chunk 960" in messages(gpus=8, prefill_chunk_tokens=1000)["chunk-in-blocks"]
 

@@ -8,6 +8,7 @@ import pytest
 
 from seekserve.errors import ConfigError
 from seekserve.trtllm import raise_errors, validate_llm_args
+from seekserve.trtllm.arguments import check_names
 
 Args = dict[str, Any]
 
@@ -208,3 +209,79 @@ def test_an_engine_directory_takes_the_other_class_s_arguments() -> None:
 def test_engines_are_refused_where_there_are_none() -> None:
     [finding] = validate_llm_args({}, "1.4", engine_kind="trtllm-engine")
     assert "1.3.0rc20" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("args", "path", "refusing", "taking"),
+    [
+        (kv(max_util_for_resume=0.0), "kv_cache_config.max_util_for_resume", "1.4", "1.2.1"),
+        (
+            {"speculative_config": {"decoding_type": "MTP", "max_concurrency": 0}},
+            "speculative_config.max_concurrency",
+            "1.4",
+            "1.2.1",
+        ),
+    ],
+)
+def test_a_bound_may_belong_to_some_versions_only(args: Args, path: str, refusing: str, taking: str) -> None:
+    assert path in errors(args, refusing)
+    assert errors(args, taking) == {}
+    assert "unverified for this version (1.3.0rc20)" in warnings(args, "1.3.0rc20")[path]
+
+
+@pytest.mark.parametrize(
+    ("args", "path", "version"),
+    [
+        ({"backend": None}, "backend", "1.4"),
+        ({"gms_config": None}, "gms_config", "1.4"),
+        ({"gms_config": {"tag": " "}}, "gms_config.tag", "1.4"),
+        ({"mx_config": {"preshard_strategy": "x"}}, "mx_config.preshard_strategy", "1.4"),
+        ({"layer_wise_benchmarks_config": None}, "layer_wise_benchmarks_config", "1.3.0rc20"),
+        (kv(max_attention_window=[0]), "kv_cache_config.max_attention_window", "1.2.1"),
+        (kv(free_gpu_memory_fraction=None), "kv_cache_config.free_gpu_memory_fraction", "1.4"),
+        (kv(mamba_state_config={"x": 1}), "kv_cache_config.mamba_state_config.x", "1.4"),
+        (
+            {"sparse_attention_config": {"algorithm": "skip_softmax", "seq_len_threshold": 8}},
+            "sparse_attention_config.seq_len_threshold",
+            "1.4",
+        ),
+        (
+            {
+                "speculative_config": {
+                    "decoding_type": "Eagle",
+                    "max_draft_len": 2,
+                    "speculative_model": "d",
+                    "sa_config": {},
+                }
+            },
+            "speculative_config.sa_config",
+            "1.4",
+        ),
+    ],
+)
+def test_what_the_package_s_own_types_refuse_is_refused(args: Args, path: str, version: str) -> None:
+    assert list(errors(args, version)) == [path]
+
+
+def test_a_mapping_of_adapter_modules_is_an_argument_in_every_version() -> None:
+    args = {"lora_config": {"trtllm_modules_to_hf_modules": {"attn_q": "q_proj"}}}
+    for version in ("1.2.1", "1.3.0rc20", "1.4"):
+        assert validate_llm_args(args, version) == []
+
+
+def test_settings_of_the_engine_class_are_checked_where_the_state_that_types_them_agrees() -> None:
+    args = {
+        "quant_config": {"quant_algo": "FP8"},
+        "calib_config": {"device": "cuda"},
+        "build_config": {"dry_run": False},
+    }
+    assert validate_llm_args(args, "1.2.1", engine_kind="trtllm-engine") == []
+    wrong = {"calib_config": {"devcie": "cuda"}}
+    assert "unverified" in warnings(wrong, "1.2.1", engine_kind="trtllm-engine")["calib_config.devcie"]
+
+
+def test_a_section_laid_over_another_need_not_be_whole() -> None:
+    part = {"kv_connector_config": {"connector_module": "m"}}
+    assert [each for each in check_names(part, "1.2.1", "trtllm-pytorch") if each.is_error] == []
+    missing = {"kv_connector_config.connector_scheduler_class", "kv_connector_config.connector_worker_class"}
+    assert set(errors(part, "1.2.1")) == missing

@@ -69,8 +69,6 @@ def test_nested_settings_exist() -> None:
 
 def test_a_new_name_is_an_argument_of_the_newest_version() -> None:
     known = {path for path, field in every_path() if set(field.present) & set("ABD")}
-    # Members of settings that are not modelled.
-    known |= {"kv_cache_config.mamba_state_config.periodic_snapshot_interval"}
     renamed = [field.renamed_to for _, field in every_path() if field.renamed_to]
     assert [name for name in renamed if name not in known] == []
     assert [name for name in llm_schema().mistaken.values() if " " not in name and name not in known] == []

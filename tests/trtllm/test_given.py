@@ -52,7 +52,7 @@ def test_only_what_was_given_comes_out() -> None:
         (["=1"], "is not of the form path=value"),
         (["max_num_tokens=0.9"], "max_num_tokens: '0.9' is not a whole number"),
         (["max_num_tokens=1e3"], "is not a whole number"),
-        (["kv_cache_config.free_gpu_memory_fraction=nan"], "is nan where a number or null is due"),
+        (["kv_cache_config.free_gpu_memory_fraction=nan"], "is nan where a number is due"),
         (["kv_cache_config.free_gpu_memory_fraction=1.5"], "at most 1"),
         (["enable_chunked_prefill=yes"], "'yes' is not true or false"),
         (["kv_cache_config=[]"], "is an empty list where a mapping is due"),
@@ -154,3 +154,11 @@ def test_an_engine_directory_has_arguments_of_its_own(tmp_path: Path) -> None:
     assert parse_set(["fast_build=true"], "1.2.1", engine_kind="trtllm-engine") == {"fast_build": True}
     with pytest.raises(ConfigError, match="belongs to the TensorRT engine backend"):
         load_extra_args(file, "1.2.1")
+
+
+def test_a_type_that_differs_between_versions_in_null_only_is_read_as_before() -> None:
+    flags = ["kv_connector_config.connector_module=123", "kv_cache_config.free_gpu_memory_fraction=5e-1"]
+    assert parse_set(flags, "1.2.1") == {
+        "kv_connector_config": {"connector_module": "123"},
+        "kv_cache_config": {"free_gpu_memory_fraction": 0.5},
+    }

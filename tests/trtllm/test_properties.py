@@ -29,13 +29,13 @@ def values(field: Field, kind: Kind, target: VersionFacts) -> st.SearchStrategy[
         return st.lists(one, min_size=1, max_size=3) if kind.name == "list" else one
     if kind.name == "list":
         return st.lists(values(field, kind.parts[0], target), min_size=1, max_size=4)
-    low, high = field.bounds.get("min", field.bounds.get("above", 0)), field.bounds.get("max", 10_000)
+    bounds = {key: bound for at in target.between for key, bound in field.bounds_in(at).items()}
+    low, high = max(bounds.get("min", 0), bounds.get("above", 0)), bounds.get("max", 10_000)
     if kind.name == "int":
         return st.integers(int(low), int(high))
     if kind.name == "float":
-        top = field.bounds.get("below", high)
-        inside = "above" in field.bounds or "below" in field.bounds
-        return st.floats(low, top, exclude_min=inside, exclude_max=inside, allow_nan=False)
+        top = bounds.get("below", high)
+        return st.floats(low, top, exclude_min="above" in bounds, exclude_max="below" in bounds, allow_nan=False)
     return st.booleans() if kind.name == "bool" else WORDS
 
 

@@ -11,7 +11,7 @@ from seekserve.trtllm.model_rules import MODEL_RULES
 from seekserve.trtllm.rules import RULES
 
 Args = dict[str, Any]
-EAGLE = {"decoding_type": "Eagle3", "max_draft_len": 3, "speculative_model": "draft"}
+CONNECTOR = {"connector_module": "m", "connector_scheduler_class": "S", "connector_worker_class": "W"}
 HOPPER_V3 = ModelCase(architecture="deepseek_v3", sm=90, weights="fp8_block")
 V4 = ModelCase(architecture="deepseek_v4", sm=100)
 
@@ -22,6 +22,14 @@ def spec(**settings: object) -> Args:
 
 def kv(**settings: object) -> Args:
     return {"kv_cache_config": settings}
+
+
+def graphs(**settings: object) -> Args:
+    return {"cuda_graph_config": settings}
+
+
+def sparse(algorithm: str, **settings: object) -> Args:
+    return {"sparse_attention_config": {"algorithm": algorithm, **settings}}
 
 
 # rule, version, refused arguments, accepted arguments, severity
@@ -95,8 +103,8 @@ CASES: list[tuple[str, str, Args, Args, str]] = [
     (
         "connector-policy",
         "1.2.1",
-        {"scheduler_config": {"capacity_scheduler_policy": "MAX_UTILIZATION"}, "kv_connector_config": {}},
-        {"kv_connector_config": {}},
+        {"scheduler_config": {"capacity_scheduler_policy": "MAX_UTILIZATION"}, "kv_connector_config": CONNECTOR},
+        {"kv_connector_config": CONNECTOR},
         "error",
     ),
     ("statistics-off", "1.2.1", {"enable_iter_req_stats": True}, {"enable_iter_perf_stats": True}, "warning"),
@@ -138,28 +146,35 @@ CASES: list[tuple[str, str, Args, Args, str]] = [
         "error",
     ),
     ("lora-prefetch", "1.2.1", {"peft_cache_config": {"lora_prefetch_dir": "/l"}}, {"peft_cache_config": {}}, "error"),
-    ("mtp-length", "1.2.1", spec(decoding_type="MTP", max_draft_len=3), spec(decoding_type="MTP"), "error"),
+    ("cuda-graph-mode", "1.4", graphs(num_tokens=None), graphs(num_tokens=[64]), "error"),
+    ("cuda-graph-mode", "1.4", graphs(max_seq_len=64, mode="decode"), graphs(max_seq_len=64, mode="encode"), "error"),
     (
-        "mtp-length",
+        "connector-class",
         "1.4",
-        spec(decoding_type="MTP", max_draft_len=3, num_nextn_predict_layers=2),
-        spec(decoding_type="MTP", max_draft_len=3),
-        "error",
-    ),
-    ("draft-length", "1.4", spec(decoding_type="NGram"), spec(decoding_type="NGram", max_draft_len=4), "error"),
-    ("draft-model", "1.4", spec(decoding_type="Eagle3", max_draft_len=3), {"speculative_config": EAGLE}, "error"),
-    (
-        "draft-model",
-        "1.4",
-        spec(**EAGLE, speculative_model_dir="other"),
-        spec(decoding_type="Eagle3", max_draft_len=3, speculative_model_dir="other"),
+        {"kv_connector_config": {"connector_module": "m"}},
+        {"kv_connector_config": {"connector": "lmcache"}},
         "error",
     ),
     (
-        "draft-schedule",
+        "argument-missing",
+        "1.2.1",
+        {"kv_connector_config": {"connector_module": "m"}},
+        {"kv_connector_config": CONNECTOR},
+        "error",
+    ),
+    (
+        "calibration-file",
         "1.4",
-        spec(**EAGLE, draft_len_schedule={4: 3}, max_concurrency=8),
-        spec(**EAGLE, draft_len_schedule={4: 3}),
+        {"layer_wise_benchmarks_config": {"calibration_mode": "COLLECT"}},
+        {"layer_wise_benchmarks_config": {"calibration_mode": "COLLECT", "calibration_file_path": "/c"}},
+        "error",
+    ),
+    ("indexer-width", "1.4", sparse("deepseek_v4", index_head_dim=64), sparse("dsa", index_head_dim=64), "error"),
+    (
+        "indexer-width",
+        "1.4",
+        sparse("dsa", index_head_dim=64, indexer_k_dtype="fp4"),
+        sparse("deepseek_v4", index_head_dim=64, indexer_k_dtype="fp8"),
         "error",
     ),
 ]
@@ -300,6 +315,12 @@ def test_the_engine_brings_its_own_cache_type() -> None:
     assert fired(kv(dtype="auto"), "1.2.1", "engine-kv-dtype", engine_kind="trtllm-engine") == []
     args = {"guided_decoding_backend": "llguidance"}
     assert fired(args, "1.2.1", "engine-guided", engine_kind="trtllm-engine") == ["error"]
+
+
+def test_an_engine_s_load_format_is_written_small() -> None:
+    for word, found in (("AUTO", ["error"]), ("VISION_ONLY", ["error"]), ("auto", []), ("dummy", [])):
+        assert fired({"load_format": word}, "1.2.1", "engine-load-format", engine_kind="trtllm-engine") == found
+    assert fired({"load_format": "AUTO"}, "1.2.1", "engine-load-format") == []
 
 
 def test_the_name_of_mtp_s_length_changes_between_1_2_and_1_4() -> None:

@@ -153,7 +153,9 @@ def _fits(entry: TensorEntry, wanted: Expected) -> bool:
     factor = packing(entry)
     if factor == 1 or not wanted.row.is_projection or len(entry.shape) != len(wanted.shape):
         return False
-    return (*entry.shape[:-1], entry.shape[-1] * factor) == wanted.shape
+    by_columns = (*entry.shape[:-1], entry.shape[-1] * factor)
+    by_rows = (entry.shape[0] * factor, *entry.shape[1:])  # modelopt's AWQ
+    return wanted.shape in (by_columns, by_rows)
 
 
 def _is_known_extra(name: str, config: ModelConfig, architecture: str) -> bool:
@@ -269,7 +271,7 @@ def check_declared_precision(
         findings.error("precision-differs", declared.file, f"declares {' and '.join(absent)}, no tensor is stored so")
 
 
-KNOWN_KINDS: Final = frozenset({"fp8_block", "fp8_tensor", "fp8_channel", "nvfp4", "mxfp4", "w4afp8"})
+KNOWN_KINDS: Final = frozenset({"fp8_block", "fp8_tensor", "fp8_channel", "nvfp4", "mxfp4", "w4afp8", "w4a8_awq"})
 
 
 def _counts(kinds: Mapping[str, int]) -> str:

@@ -217,6 +217,8 @@ class _Weights:
             self.faults.dtype += [(entry.file, f"{name[:-6]}{ending} ({scale.dtype})") for name in names]
             return None
         kind = self._verdict(entry, scale, wanted)
+        if kind == "w4a8_awq" and f"{stem}input_scale" not in self.tensors:
+            kind = "w4a16_awq"  # no scale of the activations: they stay as they are
         if kind is None:
             shapes = f"{_by(scale.shape)} beside {_by(entry.shape)}"
             stems = [name[:-6] for name in names]
@@ -250,7 +252,10 @@ def _packed_kind(entry: TensorEntry, scale: TensorEntry) -> str | None:
         return "mxfp4"
     if scale.dtype == "F8_E4M3" and scale.shape == (rows, _ceil(columns, 16)):
         return "nvfp4"
-    return "w4afp8" if scale.dtype in ("BF16", "F16", "F32") else None
+    if scale.dtype not in ("BF16", "F16", "F32"):
+        return None
+    # modelopt's AWQ pairs two rows in a byte, where the others pair two columns; its scales keep every row.
+    return "w4a8_awq" if len(scale.shape) == 2 and scale.shape[0] == 2 * entry.shape[0] else "w4afp8"
 
 
 def _check_mixtures(weights: _Weights, findings: Collector) -> None:

@@ -13,7 +13,8 @@ from .findings import Collector, printable
 
 __all__ = ["Quantization", "from_modelopt", "read_quantization"]
 
-# modelopt's quant_algo -> our word for the precision of the projections
+# modelopt's quant_algo -> our word for the precision of the projections. The W4A-FP8 exports of V3 are MIXED_PRECISION:
+# W4A8_AWQ of the whole model is AWQ with FP8 activations, which Llama and Qwen have.
 MODELOPT_KINDS: Final = {
     "FP8": "fp8_tensor",
     "FP8_PER_CHANNEL_PER_TOKEN": "fp8_channel",
@@ -21,7 +22,7 @@ MODELOPT_KINDS: Final = {
     "FP8_BLOCK_SCALES": "fp8_block",
     "NVFP4": "nvfp4",
     "NVFP4_AWQ": "nvfp4",
-    "W4A8_AWQ": "w4afp8",
+    "W4A8_AWQ": "w4a8_awq",
     "W4A8_NVFP4_FP8": "nvfp4",
     "W4A8_MXFP4_FP8": "mxfp4",
     "MIXED_PRECISION": "mixed",
@@ -36,7 +37,7 @@ class Quantization:
     method: str
     """As spelt: fp8, modelopt, awq, ..."""
     kind: str
-    """Our word for it: fp8_block, fp8_tensor, fp8_channel, nvfp4, mxfp4, w4afp8, mixed; else the method itself."""
+    """Our word for it: fp8_block, fp8_tensor, fp8_channel, nvfp4, mxfp4, w4a8_awq, mixed; else the method itself."""
     block_shape: tuple[int, int] | None
     scale_fmt: str | None
     expert_kind: str | None

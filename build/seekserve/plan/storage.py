@@ -46,6 +46,7 @@ KINDS: Final[Mapping[str, Storage]] = {
     "nvfp4": Storage(4, 1, (1, 16), 8),
     "mxfp4": Storage(4, 1, (1, 32)),
     "w4afp8": Storage(4, 2, (1, 128), 8),
+    "w4a8_awq": Storage(4, 2, (1, 128), 8),
 }
 """By the words of `checkpoint` for the precision of projections."""
 

@@ -60,7 +60,8 @@ def _value_problem(spec: FieldSpec, value: object) -> str | None:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             return f"must be a number, got {value!r}"
         is_within = spec.low <= value <= (math.inf if spec.high is None else spec.high)
-        return None if is_within else f"must be from {spec.low} to {spec.high}, got {value}"
+        bounds = f"at least {spec.low}" if spec.high is None else f"from {spec.low} to {spec.high}"
+        return None if is_within else f"must be {bounds}, got {value}"
     if spec.kind is bool:
         return None if isinstance(value, bool) else f"must be true or false, got {value!r}"
     if not isinstance(value, str):

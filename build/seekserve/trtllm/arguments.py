@@ -12,11 +12,12 @@ from typing import Final
 
 from .case import ModelCase
 from .check import ABSENCE_RULES, Target, check_arguments
+from .draft_rules import DRAFT_RULES
 from .finding import ArgFinding, error
 from .model_rules import MODEL_RULES
 from .rules import RULES
 from .versions import VersionFacts, check_engine_kind, resolve_version
-from .view import View
+from .view import View, by_path
 
 __all__ = ["check_names", "validate_llm_args"]
 
@@ -36,11 +37,11 @@ def validate_llm_args(
         message = f"TensorRT-LLM {target.version} has no TensorRT engines; the last version with them is 1.3.0rc20"
         return [error("engine-kind", "engine", message, "use --engine trtllm-pytorch")]
     owner = _OWNERS[engine_kind]
-    found = []
+    values, found = by_path(args), []
     for at in target.between:
-        view = View(args=args, at=at, owner=owner, case=case or ModelCase())
+        view = View(values=values, at=at, owner=owner, case=case or ModelCase())
         single = check_arguments(args, Target(at=at, owner=owner, is_partial=False))
-        found.append([*single, *chain.from_iterable(rule(view) for rule in (*RULES, *MODEL_RULES))])
+        found.append([*single, *chain.from_iterable(rule(view) for rule in (*RULES, *DRAFT_RULES, *MODEL_RULES))])
     return _together(found, target)
 
 

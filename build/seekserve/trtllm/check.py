@@ -50,6 +50,11 @@ def _check_members(
             yield from _absent(field, value, path, target.at)
         else:
             yield from _check_field(field, value, path, target, schema)
+    if target.is_partial:
+        return
+    for key, field in fields.items():
+        if field.required_in and key not in given and target.at.has(field.required_in):
+            yield error("argument-missing", f"{prefix}{key}", "is missing, but its section needs it", field.note)
 
 
 def _check_field(field: Field, value: object, path: str, target: Target, schema: Schema) -> Iterator[ArgFinding]:

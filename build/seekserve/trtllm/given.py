@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -145,11 +146,16 @@ def _text(text: str, path: str) -> object:
 
 
 def _kinds() -> dict[str, Kind]:
-    kinds = {
-        path: Kind(name="either", parts=(field.kind, *field.kinds.values())) if field.kinds else field.kind
-        for path, field in every_path()
-    }
+    kinds = {path: _joined((field.kind, *field.kinds.values())) for path, field in every_path()}
     for name, field in llm_schema().configs[ROOT].items():
         if field.kind.name == "union":
             kinds[f"{name}.{llm_schema().unions[field.kind.target].key}"] = Kind(name="str")
     return kinds
+
+
+def _joined(kinds: tuple[Kind, ...]) -> Kind:
+    """What any snapshot takes. Kinds that differ in null only stay one kind, so that text stays text."""
+    bare = {replace(kind, takes_null=False) for kind in kinds}
+    if len(bare) > 1:
+        return Kind(name="either", parts=kinds)
+    return replace(kinds[0], takes_null=any(kind.takes_null for kind in kinds))

@@ -15,6 +15,8 @@ from .view import View
 __all__ = ["RULES", "Rule"]
 
 Rule = Callable[[View], Iterator[ArgFinding]]
+_ENCODER_KEYS: Final = ("num_tokens", "max_num_token", "seq_lens", "max_seq_len")
+_CONNECTOR: Final = ("connector_module", "connector_scheduler_class", "connector_worker_class")
 _TORCH_TYPES: Final = ("float16", "bfloat16", "float32", "half", "bfloat", "float")
 
 
@@ -25,6 +27,19 @@ def graph_sizes_agree(view: View) -> Iterator[ArgFinding]:
         yield error(
             "cuda-graph-sizes", path, f"is {top}, but the largest of batch_sizes is {max(sizes)}", "give one of them"
         )
+
+
+def graph_mode(view: View) -> Iterator[ArgFinding]:
+    # Since 1.4 graphs for decoding and for encoders are two classes. Without a mode, the first encoder key with a value
+    # tells; null and 0 tell nothing.
+    graphs = view.section("cuda_graph_config")
+    if graphs is None or not view.at.has("B") or graphs.get("mode") == "encode":
+        return
+    keys = [key for key in _ENCODER_KEYS if key in graphs]
+    if "mode" in graphs or all(graphs[key] in (None, 0) for key in keys):
+        for key in keys:
+            path = f"cuda_graph_config.{key}"
+            yield error("cuda-graph-mode", path, "is for encoders, and these are graphs for decoding", "leave it out")
 
 
 def graphs_within_batch(view: View) -> Iterator[ArgFinding]:
@@ -89,6 +104,34 @@ def scheduler_of_the_backend(view: View) -> Iterator[ArgFinding]:
     if view.section("kv_connector_config") is not None and policy != "GUARANTEED_NO_EVICT":
         path = "scheduler_config.capacity_scheduler_policy"
         yield error("connector-policy", path, f"is {policy}, but kv_connector_config needs GUARANTEED_NO_EVICT")
+
+
+def connector_classes(view: View) -> Iterator[ArgFinding]:
+    # The earlier states demand all three, as the table says; since 1.4 a preset brings them.
+    section = view.section("kv_connector_config")
+    if section is None or not view.at.has("B") or section.get("connector") is not None:
+        return
+    for name in _CONNECTOR:
+        if section.get(name) is None:
+            path = f"kv_connector_config.{name}"
+            yield error("connector-class", path, "is missing, and no connector is named that brings it")
+
+
+def calibration_file(view: View) -> Iterator[ArgFinding]:
+    path = "layer_wise_benchmarks_config.calibration_file_path"
+    if view.given("layer_wise_benchmarks_config.calibration_mode") == "COLLECT" and not view.given(path):
+        yield error("calibration-file", path, "is missing, but calibration_mode is COLLECT")
+
+
+def indexer_width(view: View) -> Iterator[ArgFinding]:
+    section = view.section("sparse_attention_config")
+    if section is None or not view.at.has("B"):
+        return
+    default = {"dsa": "fp8", "deepseek_v4": "fp4"}.get(str(section.get("algorithm")))
+    width = section.get("index_head_dim")
+    if default is not None and section.get("indexer_k_dtype", default) == "fp4" and width not in (None, 128):
+        message = f"is {width}, but an indexer_k_dtype of fp4 needs 128"
+        yield error("indexer-width", "sparse_attention_config.index_head_dim", message, "or set indexer_k_dtype: fp8")
 
 
 def statistics_switches(view: View) -> Iterator[ArgFinding]:
@@ -162,58 +205,10 @@ def engine_directory(view: View) -> Iterator[ArgFinding]:
     if view.text("guided_decoding_backend") == "llguidance":
         message = "llguidance works with the PyTorch backend only"
         yield error("engine-guided", "guided_decoding_backend", message, "use xgrammar")
-
-
-def mtp_draft_length(view: View) -> Iterator[ArgFinding]:
-    spec = view.section("speculative_config")
-    if spec is None or spec.get("decoding_type") != "MTP":
-        return
-    old, new = spec.get("num_nextn_predict_layers"), spec.get("max_draft_len")
-    reads_new = view.at.has("B")
-    if new is not None and not reads_new and new != old:
-        message = f"is {new}, but with MTP it is overwritten by num_nextn_predict_layers, which is {old or 1}"
-        hint = "write num_nextn_predict_layers up to 1.3, max_draft_len since 1.4"
-        yield error("mtp-length", "speculative_config.max_draft_len", message, hint)
-    if reads_new and old is not None and new is not None and new != old:
-        message = f"is {old}, but max_draft_len is {new} and wins"
-        yield error("mtp-length", "speculative_config.num_nextn_predict_layers", message, "give max_draft_len only")
-    if reads_new and new == 0:
-        yield error("mtp-length", "speculative_config.max_draft_len", "is 0, but MTP needs 1 or more")
-
-
-def draft_settings(view: View) -> Iterator[ArgFinding]:
-    spec = view.section("speculative_config")
-    if spec is None:
-        return
-    kind = spec.get("decoding_type")
-    model = spec.get("speculative_model") or spec.get("speculative_model_dir")
-    if kind in ("Eagle", "Eagle3", "NGram", "Draft_Target", "DraftTarget") and not spec.get("max_draft_len"):
-        yield error("draft-length", "speculative_config.max_draft_len", f"is missing, but {kind} needs 1 or more")
-    if kind in ("Eagle", "Eagle3", "Draft_Target", "DraftTarget") and not model:
-        yield error(
-            "draft-model", "speculative_config.speculative_model", f"is missing, but {kind} needs a draft model"
-        )
-    if spec.get("speculative_model") and spec.get("speculative_model_dir"):
-        message = "is another name of speculative_model, which is given too"
-        yield error("draft-model", "speculative_config.speculative_model_dir", message, "give one of them")
-    if kind == "SaveState" and not spec.get("output_directory"):
-        yield error("draft-output", "speculative_config.output_directory", "is missing, but SaveState needs it")
-
-
-def draft_schedule(view: View) -> Iterator[ArgFinding]:
-    path = "speculative_config.draft_len_schedule"
-    schedule, top = view.section(path), view.given("speculative_config.max_draft_len")
-    if not schedule:
-        return
-    if view.at.has("B"):
-        if view.given("speculative_config.max_concurrency") is not None:
-            yield error("draft-schedule", path, "excludes max_concurrency, which is given too", "give one of them")
-        return
-    lengths: dict[object, object] = dict(schedule.items())
-    if 1 not in lengths:
-        yield error("draft-schedule", path, "has no entry for batch size 1", "such as {1: max_draft_len, 8: 0}")
-    elif top is not None and lengths[1] != top:
-        yield error("draft-schedule", path, f"begins with {lengths[1]}, but max_draft_len is {top}")
+    load_format = view.given("load_format")
+    if isinstance(load_format, str) and load_format not in ("auto", "dummy"):
+        message = f"is {load_format}, but the TensorRT backend takes auto and dummy, in small letters"
+        yield error("engine-load-format", "load_format", message)
 
 
 def cache_of_the_loader(view: View) -> Iterator[ArgFinding]:
@@ -226,12 +221,16 @@ def cache_of_the_loader(view: View) -> Iterator[ArgFinding]:
 
 RULES: Final[tuple[Rule, ...]] = (
     graph_sizes_agree,
+    graph_mode,
     graphs_within_batch,
     batch_within_tokens,
     expert_shape_multiplies,
     slots_divide,
     attention_dp_settings,
     scheduler_of_the_backend,
+    connector_classes,
+    calibration_file,
+    indexer_width,
     statistics_switches,
     transfer_blocks,
     block_sizes_agree,
@@ -239,8 +238,5 @@ RULES: Final[tuple[Rule, ...]] = (
     ray_settings,
     prefetch_of_adapters,
     engine_directory,
-    mtp_draft_length,
-    draft_settings,
-    draft_schedule,
     cache_of_the_loader,
 )

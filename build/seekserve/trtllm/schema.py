@@ -44,6 +44,9 @@ class Field:
     open_in: str
     folds_case: bool
     bounds: Mapping[str, float]
+    bounds_by: Mapping[str, Mapping[str, float]]
+    """By snapshot, beside `bounds`."""
+    required_in: str
     only: Mapping[str, str]
     """Snapshot, or `*` -> `torch` or `trt`."""
     renamed_to: str
@@ -61,6 +64,10 @@ class Field:
 
     def words_in(self, snapshot: Snapshot) -> tuple[object, ...]:
         return tuple(word for word, present in self.choices.items() if snapshot.has(present))
+
+    def bounds_in(self, snapshot: Snapshot) -> Mapping[str, float]:
+        own = [self.bounds_by[letter] for letter in snapshot.letters if letter in self.bounds_by]
+        return {**self.bounds, **own[0]} if own else self.bounds
 
     def owner_in(self, snapshot: Snapshot) -> str | None:
         return next((self.only[letter] for letter in (*snapshot.letters, "*") if letter in self.only), None)
@@ -139,6 +146,8 @@ def field_from(name: str, raw: Mapping[str, Any], present: str | None = None) ->
         open_in=_letters(raw.get("open", "")),
         folds_case=raw.get("fold", False),
         bounds={key: raw[key] for key in ("min", "max", "above", "below", "length") if key in raw},
+        bounds_by=raw.get("bounds", {}),
+        required_in=_letters(raw.get("required", "")),
         only=only if isinstance(only, dict) else {"*": only},
         renamed_to=raw.get("renamed_to", ""),
         deprecated_in=raw.get("deprecated", ""),

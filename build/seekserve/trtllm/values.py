@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from .finding import ArgFinding, error, warning
@@ -33,11 +33,10 @@ def check_value(field: Field, value: object, path: str, at: Snapshot) -> Iterato
         return
     if kind.name == "any":
         yield warning("argument-unverified", path, f"unverified: not checked any further{_because(field.note)}")
-    length = field.bounds.get("length")
-    if length is not None and isinstance(value, list) and len(value) < length:
-        yield error("argument-range", path, f"has {len(value)} elements where at least {length:.0f} are due")
+    bounds = field.bounds_in(at)
+    yield from _check_length(bounds.get("length"), value, path)
     for item in _leaves(value):
-        yield from _check_bounds(field, item, path)
+        yield from _check_bounds(bounds, item, path, field.note)
         if type(item) in (int, str):
             yield from _check_word(field, item, path, at)
 
@@ -71,13 +70,22 @@ def _leaves(value: object) -> Iterator[object]:
         yield value
 
 
-def _check_bounds(field: Field, item: object, path: str) -> Iterator[ArgFinding]:
+def _check_length(length: float | None, value: object, path: str) -> Iterator[ArgFinding]:
+    if length is None:
+        return
+    if isinstance(value, list) and len(value) < length:
+        yield error("argument-range", path, f"has {len(value)} elements where at least {length:.0f} are due")
+    if isinstance(value, str) and len(value.strip()) < length:
+        yield error("argument-range", path, f"has {len(value.strip())} letters where at least {length:.0f} are due")
+
+
+def _check_bounds(bounds: Mapping[str, float], item: object, path: str, note: str) -> Iterator[ArgFinding]:
     if isinstance(item, bool) or not isinstance(item, (int, float)):
         return
     for key, (words, holds) in _BOUNDS.items():
-        bound = field.bounds.get(key)
+        bound = bounds.get(key)
         if bound is not None and not holds(item, bound):
-            yield error("argument-range", path, f"is {item} where {words} {bound} is due", field.note)
+            yield error("argument-range", path, f"is {item} where {words} {bound} is due", note)
 
 
 def _check_word(field: Field, item: object, path: str, at: Snapshot) -> Iterator[ArgFinding]:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from .case import ModelCase
 from .check import every_path
 from .schema import Field, Snapshot
 
-__all__ = ["View"]
+__all__ = ["View", "by_path"]
+
+_LEVELS: Final = 3
+"""Rules look no deeper."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    args: Mapping[str, object]
+    values: Mapping[str, object]
+    """By dotted path, sections and their members: see `by_path`."""
     at: Snapshot
     owner: str
     """`torch` or `trt`."""
@@ -27,12 +32,7 @@ class View:
 
     def given(self, path: str) -> object:
         """None when it is absent or null."""
-        value: object = self.args
-        for part in path.split("."):
-            if not isinstance(value, Mapping):
-                return None
-            value = value.get(part)
-        return value
+        return self.values.get(path)
 
     def section(self, path: str) -> Mapping[str, object] | None:
         value = self.given(path)
@@ -60,6 +60,17 @@ class View:
     def numbers(self, path: str) -> Iterator[int]:
         value = self.given(path)
         return (item for item in value if type(item) is int) if isinstance(value, list) else iter(())
+
+
+def by_path(args: Mapping[str, object], prefix: str = "", levels: int = _LEVELS) -> dict[str, object]:
+    """A key that has a dot itself is no path, and refused elsewhere."""
+    out: dict[str, object] = {}
+    for key, value in args.items():
+        if isinstance(key, str) and "." not in key:
+            out[f"{prefix}{key}"] = value
+            if levels > 1 and isinstance(value, Mapping):
+                out |= by_path(value, f"{prefix}{key}.", levels - 1)
+    return out
 
 
 @functools.cache

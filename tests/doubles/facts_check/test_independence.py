@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.doubles.double_tests.conftest import Make
 from tests.doubles.double_tests.package import Package
-from tests.doubles.facts_check.corpus import Args, at_path, double_paths, our_paths, single_sets
+from tests.doubles.facts_check.corpus import Args, at_path, single_sets
 
-from seekserve.trtllm import ArgFinding, validate_llm_args
+from seekserve.trtllm import ArgFinding, resolve_version, validate_llm_args
 
 LISTED = yaml.safe_load((Path(__file__).resolve().parent / "disagreements.yaml").read_text(encoding="utf-8"))
 CLASSES = (
@@ -77,18 +77,8 @@ def our_findings(version: str, cls: str, args: Args) -> list[ArgFinding]:
 
 
 def differences(package: Package, version: str, cls: str) -> Iterator[Difference]:
-    speculation = package.module("_double.args_speculation")
-    unions = {
-        "speculative_config": speculation.SPECULATION,
-        "sparse_attention_config": speculation.SPARSE,
-        "kv_cache_compression_config": speculation.COMPRESSION,
-    }
-    known = our_paths()
-    paths = {
-        path: known.get(path, [])
-        for path in sorted({*known, *double_paths(package.module("_double.config").CLASSES, unions)})
-    }
-    for path, args in single_sets(paths):
+    states, owner = resolve_version(version).between, "torch" if cls == "TorchLlmArgs" else "trt"
+    for path, args in single_sets(package, cls, states, owner):
         found = our_findings(version, cls, args)
         errors = [finding for finding in found if finding.is_error]
         is_doubted = any("unverified" in finding.message or finding.rule == "argument-unverified" for finding in found)

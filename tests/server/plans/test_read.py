@@ -116,6 +116,14 @@ def test_the_llmapi_model_says_its_ranks_in_model_yaml(repository: Repository) -
     assert (need.starter, need.world_size, need.nodes) == (SPAWNS, 16, 2)
 
 
+def test_a_rendered_llmapi_model_has_the_nodes_and_the_time_of_its_bundle(repository: Repository) -> None:
+    weights = repository.bundle() / "weights"
+    folder = repository.model("tensorrt_llm", "python")
+    (folder / "1" / "model.yaml").write_text(f"model: {weights}\ntensor_parallel_size: 16\ngpus_per_node: 4\n")
+    (need,) = repository.needs()
+    assert (need.nodes, need.start_timeout_s) == (4, 1800.0)
+
+
 @pytest.mark.parametrize("value", ["", "${engine_dir}"])
 def test_a_path_that_nobody_filled_in_is_no_engine(repository: Repository, value: str) -> None:
     repository.model("tensorrt_llm", "tensorrtllm", gpt_model_path=value)
