@@ -14,7 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from .answers import Inbound, InvalidInput
+from .contract.policy import Policy
 from .contract.refusal import ErrorCode, ErrorLine
+from .core.prefixes import PrefixIndex, block_hashes
 from .core.scheduler import Scheduler
 from .core.types import Refused, Request, Snapshot
 from .departures import Departures
@@ -74,6 +76,7 @@ class Service:
         self._outbox = Outbox(workers=outbox_workers)
         self._desk = Desk(scheduler, self._outbox, clock)
         self._loop = EngineLoop(self._desk, engine_factory)
+        self._prefixes = _prefix_index(self._loop.info)
         self._departures = Departures(self._desk, self._loop)
         self._intake = ThreadPoolExecutor(intake_workers, thread_name_prefix="seekserve-intake")
 
@@ -118,6 +121,13 @@ class Service:
 
     def _take_tokens(self, variant: Variant) -> None:
         self._tokens = (variant.encode, variant.vocabulary)
+        self._prefixes = _prefix_index(self._loop.info)  # the new engine's cache is empty
+
+    def replace_policy(self, policy: Policy) -> None:
+        """Between two steps of the engine; nothing that was accepted is dropped."""
+        with self._desk.cond:
+            self._desk.core.replace_policy(policy)
+            self._desk.cond.notify_all()
 
     def refuse_invalid(self, client_id: str, sink: Sink, error: InvalidInput) -> None:
         """A request whose tensors could not be read; it never reaches the core."""
@@ -177,6 +187,7 @@ class Service:
         _check_engine_has(inbound, self._loop.info)
         encode, vocabulary = self._tokens
         live.prompt_ids = encode(inbound)
+        hashes = block_hashes(live.prompt_ids) if self._prefixes is not None else ()
         live.detokenizer = Detokenizer(vocabulary, inbound.stop_words)
         if inbound.wants_logprobs:
             live.logprobs = LogprobTrail(vocabulary)
@@ -185,7 +196,10 @@ class Service:
         with desk.cond:
             if live.id not in desk.live:  # cancelled meanwhile
                 return
-            outcome = desk.core.submit(_core_request(live), self._clock())
+            cached = self._prefixes.match_tokens(hashes) if self._prefixes is not None else 0
+            outcome = desk.core.submit(_core_request(live, cached), self._clock())
+            if self._prefixes is not None and not isinstance(outcome, Refused):
+                self._prefixes.note(hashes)
             desk.cond.notify_all()
         if isinstance(outcome, Refused):
             desk.answer(live, refused_line(live, outcome))
@@ -204,7 +218,14 @@ def _check_engine_has(inbound: Inbound, info: EngineInfo) -> None:
         raise InvalidInput("return_log_probs", f"not together with beam_width {inbound.beam_width}; send one of them")
 
 
-def _core_request(live: Live) -> Request:
+def _prefix_index(info: EngineInfo) -> PrefixIndex | None:
+    """Touched under the desk's lock only."""
+    if not info.reuses_prefixes:
+        return None
+    return PrefixIndex(info.kv_total_blocks * info.block_tokens)
+
+
+def _core_request(live: Live, cached_tokens: int) -> Request:
     inbound = live.inbound
     return Request(
         id=live.id,
@@ -215,4 +236,5 @@ def _core_request(live: Live) -> Request:
         deadline_ms=inbound.deadline_ms,
         arrival_s=live.arrival_s,
         is_probe=inbound.is_probe,
+        cached_tokens=cached_tokens,
     )

@@ -40,7 +40,11 @@ class World:
         limits = Limits(max_seq_len_tokens=2048, max_batch_size=SLOTS, max_num_tokens=512, prefill_chunk_tokens=128)
         kv = KvCache(dtype="bf16", block_tokens=BLOCK_TOKENS, capacity_blocks=BLOCKS, bytes_per_token=2)
         self.core = Scheduler(rules, limits, kv, model)
-        self.policies = [rules, policy(paced={"dear_cushion": 0.0, "ramp_doubling_s": 0.0})]
+        self.policies = [
+            rules,
+            policy(paced={"dear_cushion": 0.0, "ramp_doubling_s": 0.0}),
+            *(policy(kind=kind, max_running=3) for kind in ("fcfs", "static", "seed")),
+        ]
         self.now = 5.0
         self.count = 0
         self.accepted: set[str] = set()

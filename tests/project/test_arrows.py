@@ -45,7 +45,10 @@ TOOLKIT_ARROWS = {
     "trtllm": BASE,
     "plan": {*BASE, "checkpoint", "trtllm"},
     "settings": {*BASE, "checkpoint", "plan"},
-    **dict.fromkeys(("server", "client", "bench", "simulate", "gateway", "monitor", "repository", "engine"), _PLANNED),
+    # The same figures and records for what is measured as for what is simulated.
+    "bench": {*_PLANNED, "client", "simulate"},
+    "simulate": {*_PLANNED, "repository"},
+    **dict.fromkeys(("server", "client", "gateway", "monitor", "repository", "engine"), _PLANNED),
     "evaluate": {*BASE, "checkpoint", "plan", "client", "data"},
     "convert": {*BASE, "checkpoint"},
     "swap": {*_PLANNED, "repository", "server"},

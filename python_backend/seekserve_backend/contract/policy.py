@@ -136,6 +136,8 @@ class PacedOptions:
     """Offline work starts only while the engine has this many times the room that urgent prompts ask for."""
     offline_floor: float = 0.05
     """Part of the engine's time that waiting offline work gets whatever the pressure."""
+    offline_patience: float = 0.5
+    """Offline requests are taken while they need wait no longer than this part of their deadline."""
     offline_floor_cap_ms: float = 10_000.0
     """Floor time that may be saved up."""
     start_output_tokens: float = 256.0

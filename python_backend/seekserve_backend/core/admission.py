@@ -1,4 +1,4 @@
-"""The admission gate of the policies `fcfs` and `static`: which requests are taken, with what output limit, and why others are not.
+"""What every policy asks of a request: which are taken, with what output limit, and why others are not.
 
 It judges and changes nothing. A request that can never fit is told so (no hint); one that came at a bad time gets
 `ahead`, from which the scheduler computes when to come back. The same bounds hold for probes, except those of load.

@@ -34,8 +34,12 @@ class Entry:
     """Of acceptance; breaks ties."""
     due_s: float = 0.0
     """Its place among urgent ones: the deadline, or the arrival for a probe."""
+    cached_tokens: int = 0
+    """Leading prompt tokens that need not be read; fewer than the prompt has."""
     price_ms: float = 0.0
     """Engine time of reading its prompt, by the model."""
+    whole_ms: float = 0.0
+    """Engine time to its end as estimated on arrival; of offline ones."""
     expected_tokens: float = 0.0
     """Of its answer, with a margin."""
 

@@ -80,7 +80,7 @@ class EngineEstimate:
         return self.chunk_ms / (self.chunk_ms + (self.decode_ms() / self.bias if self.decoding else 0.0))
 
     def start(self, entry: Entry) -> None:
-        self._reading[entry.id] = (entry, 0.0)
+        self._reading[entry.id] = (entry, float(entry.cached_tokens))
         self.unread_ms += entry.price_ms
 
     def first_token(self, id: str) -> Entry | None:
@@ -106,7 +106,7 @@ class EngineEstimate:
         if found is None:
             return None
         entry, read = found
-        left_ms = entry.price_ms * (1.0 - read / entry.prompt_tokens)
+        left_ms = entry.price_ms * (entry.prompt_tokens - read) / (entry.prompt_tokens - entry.cached_tokens)
         self.unread_ms = max(0.0, self.unread_ms - left_ms) if self._reading else 0.0
         return entry
 
@@ -146,7 +146,8 @@ class EngineEstimate:
             if c > 0.0:
                 chunks.append((read, c))
                 self._reading[id] = (entry, read + c)
-                self.unread_ms = max(0.0, self.unread_ms - entry.price_ms * c / entry.prompt_tokens)
+                part = c / (entry.prompt_tokens - entry.cached_tokens)
+                self.unread_ms = max(0.0, self.unread_ms - entry.price_ms * part)
                 left -= c
         return chunks
 

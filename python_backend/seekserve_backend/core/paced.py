@@ -70,22 +70,24 @@ class PacedGate:
 
     # Arrival
 
-    def judge(self, entry: Entry, now: float) -> Refusal | None:
+    def prepare(self, entry: Entry) -> None:
         engine = self.engine
         entry.is_offline = self._rules(entry.request_class).is_offline and not entry.is_probe
         entry.due_s = entry.arrival_s if entry.is_probe else entry.deadline_s
-        entry.price_ms = engine.price_ms(entry.prompt_tokens)
+        entry.price_ms = engine.price_ms(entry.prompt_tokens, entry.cached_tokens)
         expected = self.outputs.expected_tokens(entry.request_class, entry.bucket, entry.max_tokens)
         entry.expected_tokens = min(expected * self._options.length_margin, entry.max_tokens)
+        entry.whole_ms = self._whole_ms(entry)
+
+    def judge(self, entry: Entry, now: float) -> Refusal | None:
+        self.prepare(entry)
         if entry.is_offline:
-            if self.ladder.rung.refuse_offline or self.ladder.rung.critical_only:
-                return self._by_rung(entry, "offline work is refused")
-            return None
+            return self._judge_offline(entry, now)
         self._note_asked(entry, now)
         by_rung = None if entry.is_probe else self._shed_by_rung(entry)
         if by_rung is not None:
             return by_rung
-        late_ms = 1000.0 * (now - entry.deadline_s) + self._first_token_ms(entry)
+        late_ms = 1000.0 * (now - entry.deadline_s) + self._first_token_ms(entry, now)
         if late_ms <= 0.0:
             return None
         return Refusal(
@@ -95,13 +97,47 @@ class PacedGate:
             wait_ms=late_ms,
         )
 
-    def _first_token_ms(self, entry: Entry) -> float:
+    def _judge_offline(self, entry: Entry, now: float) -> Refusal | None:
+        """As much is taken as can be served in good time, under pressure by the floor alone: what would wait until its
+        deadline is better told so now, and an empty queue would be no floor at all."""
+        is_pressed = self.ladder.rung.refuse_offline or self.ladder.rung.critical_only
+        spare = 0.0 if is_pressed else 1.0 - self._demand_at(now)
+        share = max(self._options.offline_floor, spare)
+        wait_ms = (self._tenants.offline_ms + entry.whole_ms) / share if share > 0.0 else math.inf
+        left_ms = self._options.offline_patience * 1000.0 * (entry.deadline_s - now)
+        if wait_ms <= left_ms:
+            return None
+        return Refusal(
+            code=ErrorCode.OVERLOADED,
+            reason=f"{self._tenants.offline} offline requests wait for {100.0 * share:.0f} % of the engine (pressure "
+            f"{self.ladder.pressure:.2f}, rung {self.ladder.level}), and this one could not be served in time",
+            wait_ms=wait_ms - left_ms,
+        )
+
+    def _first_token_ms(self, entry: Entry, now: float) -> float:
         engine, bias = self.engine, self.engine.bias
         short_ms = bias * (self._tenants.ahead_ms(entry) + entry.price_ms) - self._credit_ms
-        # A dear prompt must leave room for the many cheap ones that come while it is read.
-        short_ms += self._options.dear_cushion * bias * max(0.0, entry.price_ms - self._mean_price_ms)
-        wait_ms = max(0.0, short_ms) / self._prefill_share
+        short_ms += self._options.dear_cushion * bias * self._dearness_ms(entry, now)
+        wait_ms = max(0.0, short_ms / self._prefill_share, self._slot_wait_ms(entry))
         return wait_ms + engine.read_time_ms(entry.price_ms) + engine.decode_ms(1)
+
+    def _slot_wait_ms(self, entry: Entry) -> float:
+        """Where the batch is full, or still being ramped up: until as many have ended as wait before this one."""
+        missing = self._tenants.urgent + 1 - (self._most_running - len(self.engine))
+        if missing <= 0:
+            return 0.0
+        return missing * entry.expected_tokens * self.engine.decode_ms() / max(self._most_running, 1)
+
+    def _dearness_ms(self, entry: Entry, now: float) -> float:
+        """A dear prompt must leave room for the many cheap ones that come while it is read, unless its tenant asks for
+        no more than its own part of the engine."""
+        above_ms = entry.price_ms - self._mean_price_ms
+        if above_ms <= 0.0:
+            return 0.0
+        capacity, memory_s = self._prefill_share / self.engine.bias, self._options.demand_memory_s
+        if self._tenants.asks_for_less_than_its_share(entry.tenant, capacity, now, memory_s=memory_s):
+            return 0.0
+        return above_ms
 
     @property
     def _prefill_share(self) -> float:
@@ -144,6 +180,7 @@ class PacedGate:
         self._asked_s = now
         mean = self._mean_price_ms
         self._mean_price_ms = mean + 0.01 * (entry.price_ms - mean) if mean else entry.price_ms
+        self._tenants.note_asked(entry, now, memory_s=memory_s)
 
     def _demand_at(self, now: float) -> float:
         """Urgent work that arrives over what the engine can take at its target: above 1 some must be refused."""
@@ -187,7 +224,10 @@ class PacedGate:
     def next(self, reserve: Reserve, now: float) -> Entry | None:
         if reserve.used_slots >= self._most_running:
             return None
-        entry = self._next_urgent(reserve) if self._tenants.urgent else None
+        # What the floor owes goes first: urgent prompts would else always be there before it.
+        entry = self._next_by_floor(reserve) if self._tenants.offline else None
+        if entry is None and self._tenants.urgent:
+            entry = self._next_urgent(reserve)
         if entry is None and self._tenants.offline:
             entry = self._next_offline(reserve, now)
         if entry is None:
@@ -196,6 +236,9 @@ class PacedGate:
         cost_ms = self.engine.bias * entry.price_ms
         self._credit_ms -= cost_ms
         self._tenants.charge(entry.tenant, cost_ms)
+        if entry.is_offline:
+            had_ms = self._floor_ms - self._whole_ms(entry)
+            self._floor_ms = max(had_ms, -self._options.offline_floor_cap_ms)
         return entry
 
     def _next_urgent(self, reserve: Reserve) -> Entry | None:
@@ -206,18 +249,27 @@ class PacedGate:
         may_go = self._credit_ms > 0.0 and not self._is_held_back(head) and self._has_room(head, reserve)
         return head if may_go else None
 
-    def _next_offline(self, reserve: Reserve, now: float) -> Entry | None:
-        tenant = self._tenants.next_offline()
-        head = None if tenant is None else tenant.first_offline()
-        if head is None or self._is_held_back(head) or not self._has_room(head, reserve):
+    def _next_by_floor(self, reserve: Reserve) -> Entry | None:
+        head = self._first_offline()
+        if head is None or self._floor_ms < self._whole_ms(head):
             return None
-        whole_ms = self._whole_ms(head)
-        if self._floor_ms >= whole_ms:
-            self._floor_ms -= whole_ms
-            return head
-        is_idle = not self._tenants.urgent and self._credit_ms > 0.5 * self._credit_cap_ms
-        has_headroom = self._demand_at(now) * self._options.offline_headroom <= 1.0
-        return head if is_idle and has_headroom and not self.ladder.rung.stop_offline else None
+        if self._is_held_back(head) or not self._has_room(head, reserve):
+            return None
+        return head
+
+    def _next_offline(self, reserve: Reserve, now: float) -> Entry | None:
+        """Into what urgent work leaves."""
+        if self._tenants.urgent or self.ladder.rung.stop_offline or self._credit_ms <= 0.5 * self._credit_cap_ms:
+            return None
+        if self._demand_at(now) * self._options.offline_headroom > 1.0:
+            return None
+        head = self._first_offline()
+        may_go = head is not None and not self._is_held_back(head) and self._has_room(head, reserve)
+        return head if may_go else None
+
+    def _first_offline(self) -> Entry | None:
+        tenant = self._tenants.next_offline()
+        return None if tenant is None else tenant.first_offline()
 
     def _is_held_back(self, entry: Entry) -> bool:
         """Prompts enough are in the engine; more would wait there, out of our order. Of long ones, one at a time."""
@@ -256,9 +308,9 @@ class PacedGate:
         decode_ms = min(engine.decode_ms(), report.step_ms)
         left_ms = max(self.target_ms - decode_ms, self._options.min_prefill_share * self.target_ms)
         self._credit_ms = min(self._credit_ms + left_ms, self._credit_cap_ms)
-        if self._tenants.offline:
-            earned_ms = self._options.offline_floor * report.step_ms
-            self._floor_ms = min(self._floor_ms + earned_ms, self._options.offline_floor_cap_ms)
+        # Saved up only while somebody waits for it; what offline work got for nothing counts as had.
+        most_ms = self._options.offline_floor_cap_ms if self._tenants.offline else 0.0
+        self._floor_ms = min(self._floor_ms + self._options.offline_floor * report.step_ms, most_ms)
 
     def ended(self, entry: Entry, tokens: int) -> None:
         if not self.engine.end(entry.id):

@@ -49,6 +49,9 @@ class ReleaseGate:
         """Nothing is given up before its deadline."""
         return None
 
+    def prepare(self, entry: Entry) -> None:
+        entry.is_offline = False
+
     def push(self, entry: Entry) -> None:
         entry.lane = next(iter(self._lanes)) if entry.is_probe else entry.request_class
         lane = self._lanes[entry.lane]

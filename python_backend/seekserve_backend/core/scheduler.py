@@ -47,6 +47,7 @@ class Scheduler:
 
     def __init__(self, policy: Policy, limits: Limits, kv: KvCache, step_model: StepModel | None = None) -> None:
         self._policy = policy
+        self._engine = (limits, kv, step_model)
         self._admission = Admission(policy, limits, kv)
         self._gate: Gate = make_gate(policy, limits, kv, step_model)
         self._reserve = Reserve(slots=limits.max_batch_size, capacity_blocks=kv.capacity_blocks)
@@ -107,6 +108,7 @@ class Scheduler:
         entry.need_blocks, entry.deadline_ms = verdict.need_blocks, verdict.deadline_ms
         entry.deadline_s = entry.arrival_s + entry.deadline_ms / 1000.0
         entry.tenant = request.tenant
+        entry.cached_tokens = min(max(request.cached_tokens, 0), request.prompt_tokens - 1)
         entry.bucket = self._buckets.label(entry.prompt_tokens)
         self._accepted += 1
         entry.order = self._accepted
@@ -201,6 +203,7 @@ class Scheduler:
         Nothing may be running and nothing but probes may wait; what still left the old engine is gone with it.
         """
         waiting = [entry for queue in self._gate.queues().values() for entry in queue]
+        self._engine = (limits, kv, step_model)
         self._admission = Admission(self._policy, limits, kv)
         self._gate = make_gate(self._policy, limits, kv, step_model)
         self._reserve = Reserve(slots=limits.max_batch_size, capacity_blocks=kv.capacity_blocks)
@@ -208,17 +211,35 @@ class Scheduler:
             self._gate.push(entry)
 
     def replace_policy(self, policy: Policy) -> None:
-        """Takes effect between steps. Accepted requests keep their place, limits and deadlines."""
-        if policy.kind != self._policy.kind:
-            raise ValueError(f"a policy of kind {policy.kind} cannot replace one of kind {self._policy.kind} in place")
+        """Takes effect between steps. Accepted requests keep their limits and deadlines, and their place if the kind
+        stays; another kind orders them by its own rules."""
+        is_another_kind = policy.kind != self._policy.kind
         self._policy = policy
         self.breaker.options = policy.breaker
         self._admission.policy = policy
-        self._gate.replace_policy(policy)
+        if is_another_kind:
+            self._gate = self._new_gate(policy)
+        else:
+            self._gate.replace_policy(policy)
         self._buckets = Buckets(policy.bucket_edges_tokens)
         for queue in self._gate.queues().values():
             for entry in queue:
                 entry.bucket = self._buckets.enter(entry.prompt_tokens)
+
+    def _new_gate(self, policy: Policy) -> Gate:
+        """With everything in it that the old one held. Nobody who was accepted is judged again."""
+        gate = make_gate(policy, *self._engine)
+        for entry in self._reserve.running.values():
+            gate.prepare(entry)
+            gate.started(entry)
+        # A running request without a deadline has had its first token.
+        firsts = tuple(id for id in self._reserve.running if id not in self._deadlines)
+        gate.observe(StepReport(step_ms=0.0, firsts=firsts))
+        waiting = [entry for queue in self._gate.queues().values() for entry in queue]
+        for entry in sorted(waiting, key=lambda each: each.order):
+            gate.prepare(entry)
+            gate.push(entry)
+        return gate
 
     def next_deadline_s(self) -> float | None:
         """When `step` must be called at the latest if nothing else happens."""

@@ -8,6 +8,7 @@ it did not use is not saved up.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 
@@ -16,10 +17,12 @@ from .entry import Entry
 __all__ = ["Tenant", "Tenants"]
 
 _KEPT_IDLE = 1024
+_ASKS = 1e-3
+"""Below this part of the engine's time a tenant does not count as asking."""
 
 
 class Tenant:
-    __slots__ = ("heap", "name", "offline", "served_ms", "urgent", "urgent_ms", "weight")
+    __slots__ = ("asked_s", "asked_share", "heap", "name", "offline", "served_ms", "urgent", "urgent_ms", "weight")
 
     def __init__(self, name: str, weight: float) -> None:
         self.name = name
@@ -31,6 +34,9 @@ class Tenant:
         self.urgent: dict[str, Entry] = {}
         self.urgent_ms = 0.0
         self.offline: OrderedDict[str, Entry] = OrderedDict()
+        self.asked_share = 0.0
+        """Urgent prompts that arrived lately, in engine time by time; as of `asked_s`."""
+        self.asked_s = 0.0
 
     @property
     def is_waiting(self) -> bool:
@@ -60,6 +66,8 @@ class Tenants:
         self._weights: Mapping[str, float] = {}
         self.urgent = 0
         self.offline = 0
+        self.offline_ms = 0.0
+        """Engine time of all waiting offline work to its end."""
 
     def replace_weights(self, weights: Mapping[str, float]) -> None:
         self._weights = weights
@@ -73,16 +81,14 @@ class Tenants:
         return self._all.get(name)
 
     def push(self, entry: Entry) -> None:
-        tenant = self._all.get(entry.tenant)
-        if tenant is None:
-            self._forget_idle()
-            tenant = self._all[entry.tenant] = Tenant(entry.tenant, self._weights.get(entry.tenant, 1.0))
+        tenant = self._of(entry.tenant)
         if not tenant.is_waiting:
             others = [each.served_ms for each in self._all.values() if each.is_waiting]
             tenant.served_ms = max(tenant.served_ms, min(others, default=0.0))
         if entry.is_offline:
             tenant.offline[entry.id] = entry
             self.offline += 1
+            self.offline_ms += entry.whole_ms
         else:
             heapq.heappush(tenant.heap, (entry.due_s, entry.order, entry.id))
             tenant.urgent[entry.id] = entry
@@ -94,6 +100,7 @@ class Tenants:
         if entry.is_offline:
             del tenant.offline[entry.id]
             self.offline -= 1
+            self.offline_ms = self.offline_ms - entry.whole_ms if self.offline else 0.0
             return
         del tenant.urgent[entry.id]
         tenant.urgent_ms = tenant.urgent_ms - entry.price_ms if tenant.urgent else 0.0
@@ -101,6 +108,33 @@ class Tenants:
         if len(tenant.heap) > 2 * len(tenant.urgent) + 64:
             tenant.heap = [item for item in tenant.heap if item[2] in tenant.urgent]
             heapq.heapify(tenant.heap)
+
+    def note_asked(self, entry: Entry, now: float, *, memory_s: float) -> None:
+        """An urgent request arrived, whatever becomes of it."""
+        tenant = self._of(entry.tenant)
+        kept = math.exp(-max(0.0, now - tenant.asked_s) / memory_s)
+        tenant.asked_share = tenant.asked_share * kept + entry.price_ms / (1000.0 * memory_s)
+        tenant.asked_s = now
+
+    def asks_for_less_than_its_share(self, name: str, capacity: float, now: float, *, memory_s: float) -> bool:
+        """Whether a tenant's urgent work fits into its part of `capacity`, shared by weight with others that ask.
+
+        One that asks alone competes with nobody but itself: False.
+        """
+        own = self._of(name)
+        others = sum(
+            tenant.weight
+            for tenant in self._all.values()
+            if tenant is not own and tenant.asked_share * math.exp(-(now - tenant.asked_s) / memory_s) > _ASKS
+        )
+        return others > 0.0 and own.asked_share <= capacity * own.weight / (own.weight + others)
+
+    def _of(self, name: str) -> Tenant:
+        tenant = self._all.get(name)
+        if tenant is None:
+            self._forget_idle()
+            tenant = self._all[name] = Tenant(name, self._weights.get(name, 1.0))
+        return tenant
 
     def charge(self, name: str, ms: float) -> None:
         tenant = self._all[name]

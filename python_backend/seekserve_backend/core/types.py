@@ -59,6 +59,8 @@ class Request:
     """When its bytes arrived, on the service's clock."""
     is_probe: bool = False
     """Readiness probes are exempt from shedding (but not from limits)."""
+    cached_tokens: int = 0
+    """Leading prompt tokens that the engine's cache is believed to hold already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from ..text.token_bytes import TokenBytes
 from .bls import stock_engine_factory
 from .metrics import Metrics
 from .monitor import Monitor
+from .policy_watch import PolicyWatch
 from .sink import TritonSink
 from .swap_orders import SwapOrders
 from .wire import read_request
@@ -49,7 +50,8 @@ class Host:
         bundle_dir = Path(_parameter(config, "bundle_dir"))
         bundle = Bundle.load(bundle_dir)
         _select_gpus(config, str(args["model_instance_name"]), bundle)
-        policy = Policy.load(Path(args["model_repository"]) / _parameter(config, "policy_file"))
+        policy_file = Path(args["model_repository"]) / _parameter(config, "policy_file")
+        policy = Policy.load(policy_file)
         variant = read_variant(bundle_dir, config, policy)
         run_dir = os.environ.get("SEEKSERVE_RUN_DIR")
         self._utils = utils
@@ -74,12 +76,19 @@ class Host:
         )
         self._streams = (_optional_parameter(config, "streaming") or "true") == "true"
         metrics = Metrics(utils, model)
+        watch = PolicyWatch(
+            policy_file,
+            policy,
+            refusals=lambda new: unsupported(new, self._service.engine_info.runtime_controls, ()),
+            apply=self._service.replace_policy,
+        )
         self._monitor = Monitor(
             model=model,
             run_dir=Path(run_dir) if run_dir else None,
             stats=self._service.stats,
             flush=metrics.flush,
             swap_state=orders.look,
+            look=watch.look,
         )
         _log.info(
             "seekserve %s serves %s with the %s engine", seekserve_backend.__version__, bundle.name, bundle.engine

@@ -31,6 +31,18 @@ _HELP = {
     "seekserve_prompt_tokens_in": "Prompt tokens processed since the start",
     "seekserve_outbox_responses": "Responses waiting to be sent",
     "seekserve_policy_generation": "Accepted policy reloads",
+    "seekserve_pressure": "Urgent work asked for over what fits the targets; above 1 some is refused",
+    "seekserve_rung": "Rung of the pressure ladder, 0 is normal",
+    "seekserve_credit_ms": "Engine time that may be spent on prompts now",
+    "seekserve_bias": "Measured step time over the step model's",
+    "seekserve_step_ms": "Decayed mean of measured engine steps",
+    "seekserve_target_step_ms": "Step time that the pace aims at",
+    "seekserve_prefill_share": "Part of the engine's time that prompts may take",
+    "seekserve_expected_kv_tokens": "KV tokens that running requests are expected to come to",
+    "seekserve_output_error_tokens": "Mean error of the expected answer length",
+    "seekserve_max_running": "Requests that may run at once now",
+    "seekserve_breaker": "0 closed, 0.5 half open, 1 open",
+    "seekserve_breaker_openings": "Times the breaker opened",
     "seekserve_engine_loop_age_seconds": "Time since the engine loop last came round",
 }
 
@@ -63,6 +75,8 @@ def samples(stats: ServiceStats) -> list[tuple[str, dict[str, str], float]]:
             "seekserve_tokens_out": engine.tokens_out,
             "seekserve_prompt_tokens_in": engine.prompt_tokens_in,
         }
+    # What the policy's gate knows of itself; a policy without it leaves it out.
+    plain |= {f"seekserve_{name}": value for name, value in snap.gauges.items()}
     return out + [(name, {}, value) for name, value in plain.items()]
 
 

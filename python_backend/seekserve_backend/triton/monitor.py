@@ -31,12 +31,15 @@ class Monitor:
         stats: Callable[[], ServiceStats],
         flush: Callable[[ServiceStats], None],
         swap_state: Callable[[], dict[str, object]] = dict,
+        look: Callable[[], None] = lambda: None,
     ) -> None:
+        """`look`: whatever else has to be looked at once a second."""
         self._model = model
         self._path = None if run_dir is None else run_dir / f"heartbeat-{model}-{os.getpid()}.json"
         self._stats = stats
         self._flush = flush
         self._swap_state = swap_state
+        self._look = look
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="seekserve-monitor", daemon=True)
 
@@ -55,6 +58,7 @@ class Monitor:
                 stats = self._stats()
                 self._beat(stats)
                 self._flush(stats)
+                self._look()
             except Exception:
                 _log.exception("heartbeat or metrics failed")
             if self._stop.wait(_PERIOD_S):

@@ -69,8 +69,15 @@ def engine_info(bundle: Bundle, setup: LlmSetup) -> EngineInfo:
         eos_ids=setup.eos_ids,
         has_logprobs=not is_engine_directory or bool(setup.arguments.get("gather_generation_logits")),
         max_beam_width=beams,
+        reuses_prefixes=_reuses_blocks(setup.arguments),
         runtime_controls=frozenset(RUNTIME_CONTROLS[:1]) if beams > 1 else frozenset(),
     )
+
+
+def _reuses_blocks(arguments: Mapping[str, Any]) -> bool:
+    """On by default in every release."""
+    cache = arguments.get("kv_cache_config")
+    return not isinstance(cache, dict) or cache.get("enable_block_reuse", True) is True
 
 
 def _pools(bundle: Bundle) -> int:

@@ -1,0 +1,76 @@
+"""The HTML page of live runs, in the form of the simulator's: what it came to, then the figures, then each run over
+time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from seekserve.simulate.html import page, paragraph, section, table
+from seekserve.simulate.measure import tpot_ms
+from seekserve.simulate.records import Outcome
+from seekserve.simulate.stats import percentile
+from seekserve.simulate.svg import Series, chart
+
+from .knee import Knee
+from .results import LiveResult
+
+__all__ = ["live_page"]
+
+_WINDOWS = 30
+_HEAD = ("run", "req/s", "goodput/s", "attainment", "refused", "TTFT p99 s", "TPOT p99 ms", "lag p99 ms", "valid")
+
+
+def live_page(results: Sequence[LiveResult], knee: Knee | None = None) -> str:
+    best = max(results, key=lambda result: result.figures.goodput_rps)
+    answer = [
+        (
+            f"Measured on {best.model} at {best.url}; the most goodput was {best.figures.goodput_rps:.3f} requests/s "
+            f"with {best.figures.urgent_rps:.3f} urgent requests/s offered."
+        )
+    ]
+    if knee is not None:
+        answer.append(knee.text(0.9))
+    invalid = [result for result in results if not result.lag.is_valid]
+    if invalid:
+        answer.append(f"{len(invalid)} of {len(results)} runs are not valid: the client itself was too slow.")
+    return page("Live measurement", answer, [_figures(results), *(_over_time(result) for result in results)])
+
+
+def _figures(results: Sequence[LiveResult]) -> str:
+    rows = []
+    for result in results:
+        f = result.figures
+        numbers = (f.offered_rps, f.goodput_rps, f.attainment, f.shed_ratio, f.ttft_p99_s, f.tpot_p99_ms)
+        cells = [_name(result), *(f"{number:.3f}" for number in numbers), f"{result.lag.worst_ms:.1f}"]
+        rows.append([*cells, "yes" if result.lag.is_valid else "NO"])
+    return section("Figures", table(_HEAD, rows))
+
+
+def _over_time(result: LiveResult) -> str:
+    x = "seconds of the run"
+    return section(
+        _name(result),
+        paragraph(result.lag.verdict),
+        chart("Time to first token, P90", x, "seconds", [_windows(result, _ttft_s)]),
+        chart("Time per output token, P90", x, "ms", [_windows(result, tpot_ms)]),
+    )
+
+
+def _name(result: LiveResult) -> str:
+    return f"{result.label}, {result.trace} at {result.figures.offered_rps:.2f}/s"
+
+
+def _ttft_s(outcome: Outcome) -> float | None:
+    return None if outcome.first_s is None else outcome.first_s - outcome.asked_s
+
+
+def _windows(result: LiveResult, value: Callable[[Outcome], float | None]) -> Series:
+    outcomes = result.recording.outcomes
+    width_s = max(outcomes[-1].arrival.time_s / _WINDOWS, 1.0)
+    found: list[list[float]] = [[] for _ in range(int(outcomes[-1].arrival.time_s / width_s) + 1)]
+    for outcome in outcomes:
+        number = value(outcome) if outcome.state == "finished" else None
+        if number is not None:
+            found[int(outcome.arrival.time_s / width_s)].append(number)
+    points = [((n + 0.5) * width_s, percentile(values, 0.9)) for n, values in enumerate(found)]
+    return Series(result.label, points)

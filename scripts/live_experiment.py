@@ -1,0 +1,230 @@
+#!/usr/bin/env python
+"""The simulator's predictions against live runs: the synthetic engine in the real tritonserver, the same arrivals.
+
+    python scripts/live_experiment.py --trace AzureLLMInferenceTrace_conv.csv [--repeats 3] [--duration-s 60]
+
+For each seed and load, each policy gets the very same arrivals, live (a fresh server each time) and simulated. Loads
+are parts of the knee of `paced`, which the simulator finds. The scale is told in livelib.py. Prints tables for
+docs/live.md and writes everything to --out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from benchlib import TINY, workspace
+from livelib import SLO, TraceRow, arrivals_for, figures_of, prepare, recorded, served, simulated, trace_rows
+from seekserve.bench.knee import find_knee
+from seekserve.bench.lag import lag_of
+from seekserve.bench.openloop import Options, Recording
+from seekserve.simulate.measure import BUCKETS
+from seekserve.simulate.records import Run
+from seekserve.simulate.stats import mean, percentile
+
+FACTORS = (0.7, 1.0, 1.5, 2.0)
+CAPS = (8, 10, 12, 16, 20)
+TIMEOUT_S = 1.0
+SKIP_ROWS, ROWS = 9_683, 9_000
+EDGES_TOKENS = (1024, 2048, 4096, 8192, 32768)
+
+
+def simulated_mean(rows: Sequence[TraceRow], policy: str, rate: float, duration_s: float, field: str) -> float:
+    """Over seeds that no live run uses."""
+    runs = [simulated(arrivals_for(rows, rate, duration_s, seed), policy) for seed in range(100, 106)]
+    return mean([getattr(figures, field) for figures in runs])
+
+
+def knee_of(rows: Sequence[TraceRow], duration_s: float) -> float:
+    found = find_knee(lambda rate: simulated_mean(rows, "paced", rate, duration_s, "attainment"), 2.0, resolution=1.05)
+    assert found.rate_rps is not None, found
+    return found.rate_rps
+
+
+def best_static(rows: Sequence[TraceRow], rate: float, duration_s: float) -> str:
+    """The cap that is best at 1.5 times the knee."""
+    names = [f"static:{cap}:{TIMEOUT_S:g}" for cap in CAPS]
+    return max(names, key=lambda name: simulated_mean(rows, name, 1.5 * rate, duration_s, "goodput_rps"))
+
+
+def live(
+    folder: Path, bundle: Path, policy: str, rows: Sequence[TraceRow], rate: float, args: argparse.Namespace, seed: int
+) -> dict[str, object]:
+    arrivals = arrivals_for(rows, rate, args.duration_s, seed)
+    predicted = simulated(arrivals, policy)
+    with served(folder, policy) as launch:
+        recording = recorded(launch.grpc_address, bundle, arrivals, Options(drain_s=args.drain_s, seed=seed))
+    figures = figures_of(Run(recording.outcomes, 0, 0.0, recording.end_s, gaps_ms=recording.gaps_ms))
+    lag = lag_of(recording.send_lag_ms, recording.loop_lag_ms, SLO)
+    return {
+        "policy": policy,
+        "rate_rps": rate,
+        "seed": seed,
+        "requests": len(arrivals),
+        "load_average": os.getloadavg()[0],
+        "live": figures.to_json(),
+        "simulated": predicted.to_json(),
+        "lag_p99_ms": lag.worst_ms,
+        "is_valid": lag.is_valid,
+        "unanswered": recording.unanswered,
+        "cut_off": recording.cut_off,
+        "failures": recording.failures,
+        "refusal_ms": [[each.prompt_tokens, each.code, each.sent_ms] for each in recording.refusals],
+    }
+
+
+def agreement(runs: Sequence[dict[str, object]]) -> str:
+    """The table of the goodput that was predicted and measured."""
+    head = (
+        "load", "policy", "offered/s", "live goodput/s", "simulated", "live / simulated", "bound", "within",
+        "live attainment", "simulated", "load average", "lag P99 ms",
+    )  # fmt: skip
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    cells: dict[tuple[float, str], list[dict[str, object]]] = defaultdict(list)
+    for each in runs:
+        cells[(float(str(each["factor"])), str(each["policy"]))].append(each)
+    for (factor, policy), same in sorted(cells.items()):
+        measured = [_number(each, "live", "goodput_rps") for each in same]
+        expected = [_number(each, "simulated", "goodput_rps") for each in same]
+        deviation = statistics.stdev([m - e for m, e in zip(measured, expected, strict=True)]) if len(same) > 1 else 0.0
+        bound = max(0.1 * mean(expected), 2.0 * deviation)
+        is_within = abs(mean(measured) - mean(expected)) <= bound
+        lag_ms = max(float(str(each["lag_p99_ms"])) for each in same)
+        noisy = "" if all(each["is_valid"] for each in same) else " (not valid)"
+        lines.append(
+            f"| {factor:g}x | {policy} | {mean([_number(each, 'live', 'urgent_rps') for each in same]):.2f} "
+            f"| {mean(measured):.2f} | {mean(expected):.2f} | {mean(measured) / max(mean(expected), 1e-9):.2f} "
+            f"| ±{bound:.2f} | {'yes' if is_within else 'NO'} "
+            f"| {mean([_number(each, 'live', 'attainment') for each in same]):.3f} "
+            f"| {mean([_number(each, 'simulated', 'attainment') for each in same]):.3f} "
+            f"| {max(float(str(each['load_average'])) for each in same):.1f} | {lag_ms:.1f}{noisy} |"
+        )
+    return "\n".join(lines)
+
+
+def _number(run: dict[str, object], part: str, field: str) -> float:
+    figures = run[part]
+    assert isinstance(figures, dict)
+    return float("nan") if figures[field] is None else float(figures[field])
+
+
+def refusals(recording: Recording, texts: dict[int, str]) -> str:
+    """Refusal latency of text prompts by their length, against the time that tokenising them takes alone."""
+    from seekserve_backend.answers import Inbound
+    from seekserve_backend.prompts import PromptEncoder
+
+    lines = [
+        "| prompt tokens | refused | refusal P50 ms | P99 ms | tokenising P50 ms | P99 beyond tokenising ms |",
+        "|---|---|---|---|---|---|",
+    ]
+    encoder = PromptEncoder(TINY)
+    told = [each for each in recording.refusals if each.code != "expired"]
+    edges = (0, *EDGES_TOKENS)
+    for name, low, high in zip(BUCKETS, edges, (*EDGES_TOKENS, 10**9), strict=True):
+        mine = [each for each in told if low <= each.prompt_tokens < high]
+        if not mine:
+            continue
+        took_ms = []
+        for each in mine[:40]:
+            inbound = Inbound(text=texts[each.prompt_tokens].encode())
+            before = time.perf_counter()
+            encoder.encode(inbound)
+            took_ms.append(1000.0 * (time.perf_counter() - before))
+        ms, alone_ms = [each.sent_ms for each in mine], percentile(took_ms, 0.5)
+        p99 = percentile(ms, 0.99)
+        lines.append(
+            f"| {name} | {len(mine)} | {percentile(ms, 0.5):.1f} | {p99:.1f} | {alone_ms:.1f} | {p99 - alone_ms:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trace", type=Path, help="of conversations; not needed with --table")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--duration-s", type=float, default=60.0)
+    parser.add_argument("--drain-s", type=float, default=35.0, help="what is later than this has missed its targets")
+    parser.add_argument("--factors", default=",".join(map(str, FACTORS)))
+    parser.add_argument("--policies", help="instead of paced, fcfs and the best static cap")
+    parser.add_argument("--refusals-only", action="store_true")
+    parser.add_argument("--redo", type=Path, help="repeat the runs in this file whose client was too slow to be valid")
+    parser.add_argument("--table", type=Path, nargs="+", help="run nothing; the table of what --out wrote before")
+    parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "seekserve-live.json")
+    args = parser.parse_args()
+    if args.redo:
+        redo(args)
+        return
+    if args.table:
+        print(agreement([run for path in args.table for run in json.loads(path.read_text("utf-8"))]))
+        return
+    rows = trace_rows(args.trace, skip=SKIP_ROWS, rows=ROWS)
+    knee = knee_of(rows, args.duration_s)
+    policies = (
+        args.policies.split(",") if args.policies else ["paced", best_static(rows, knee, args.duration_s), "fcfs"]
+    )
+    print(f"knee of paced, simulated: {knee:.2f} requests/s; policies {', '.join(policies)}", flush=True)
+    runs: list[dict[str, object]] = []
+    with workspace() as folder:
+        bundle = prepare(folder, [*dict.fromkeys([*policies, "paced"])])
+        for seed in range(args.repeats if not args.refusals_only else 0):
+            for factor in map(float, args.factors.split(",")):
+                for policy in policies:
+                    made = {"factor": factor, **live(folder, bundle, policy, rows, factor * knee, args, seed)}
+                    runs.append(made)
+                    args.out.write_text(json.dumps(runs, indent=1), encoding="utf-8")
+                    print(
+                        f"seed {seed} {factor:g}x {policy}: live {_number(made, 'live', 'goodput_rps'):.2f}, simulated "
+                        f"{_number(made, 'simulated', 'goodput_rps'):.2f} of "
+                        f"{_number(made, 'live', 'urgent_rps'):.2f}/s; lag {made['lag_p99_ms']:.1f} ms, "
+                        f"load {made['load_average']:.1f}, {made['failures'] or 'no failures'}, "
+                        f"unanswered {made['unanswered']}, cut off {made['cut_off']}",
+                        flush=True,
+                    )
+        if runs:
+            print(agreement(runs))
+        print(refusal_run(folder, bundle, rows, 2.0 * knee, args))
+
+
+def redo(args: argparse.Namespace) -> None:
+    """A run is replaced by its repetition when that was less disturbed, valid or not: nobody looks at its goodput."""
+    runs = json.loads(args.redo.read_text("utf-8"))
+    rows = trace_rows(args.trace, skip=SKIP_ROWS, rows=ROWS)
+    todo = [n for n, run in enumerate(runs) if not run["is_valid"]]
+    with workspace() as folder:
+        bundle = prepare(folder, sorted({runs[n]["policy"] for n in todo}))
+        for n in todo:
+            old = runs[n]
+            new = live(folder, bundle, old["policy"], rows, old["rate_rps"], args, old["seed"])
+            print(
+                f"{old['policy']} {old['factor']}x: lag {old['lag_p99_ms']:.1f} -> {new['lag_p99_ms']:.1f} ms",
+                flush=True,
+            )
+            if float(str(new["lag_p99_ms"])) < old["lag_p99_ms"]:
+                runs[n] = {"factor": old["factor"], **new}
+                args.redo.write_text(json.dumps(runs, indent=1), encoding="utf-8")
+    print(agreement(runs))
+
+
+def refusal_run(folder: Path, bundle: Path, rows: Sequence[TraceRow], rate: float, args: argparse.Namespace) -> str:
+    from seekserve.bench.prompts import Prompts
+
+    arrivals = arrivals_for(rows, rate, args.duration_s, 50)
+    words = Prompts(None, seed=0)
+    texts = {each.prompt_tokens: words.request_for(each, stream=True).prompt or "" for each in arrivals}
+    with served(folder, "paced") as launch:
+        options = Options(drain_s=args.drain_s, seed=50)
+        recording = recorded(launch.grpc_address, bundle, arrivals, options, as_text=True)
+    return refusals(recording, texts)
+
+
+if __name__ == "__main__":
+    main()
