@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from seekserve.server.models import read_models
+from seekserve.server.models import ServedModel, all_behind_ours, read_models
 
 OURS = (
     'backend: "seekserve"\nparameters {{ key: "bundle_dir" value {{ string_value: "{bundle}" }} }}\n'
@@ -95,3 +95,15 @@ def test_an_empty_or_missing_repository_names_the_command_that_makes_one(tmp_pat
     assert models == ()
     assert len(problems) == 1
     assert "seekserve render" in problems[0]
+
+
+def test_a_stock_model_behind_one_of_ours_is_known_and_another_is_not(tmp_path: Path) -> None:
+    def served(name: str, backend: str, **parameters: str) -> ServedModel:
+        return ServedModel(
+            name=name, backend=backend, folder=tmp_path, bundle_dir=None, policy_file=None, parameters=parameters
+        )
+
+    front, stock = served("chat", "seekserve", stock_model="tensorrt_llm"), served("tensorrt_llm", "tensorrtllm")
+    assert all_behind_ours((front, stock))
+    assert not all_behind_ours((front, stock, served("other", "python")))
+    assert not all_behind_ours((stock,))

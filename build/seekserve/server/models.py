@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OUR_BACKEND", "ServedModel", "read_models"]
+__all__ = ["OUR_BACKEND", "ServedModel", "all_behind_ours", "read_models"]
 
 OUR_BACKEND = "seekserve"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,126}[A-Za-z0-9_]|[A-Za-z0-9]")
@@ -33,6 +33,12 @@ class ServedModel:
     def is_ours(self) -> bool:
         """Ours answer a generation probe and write heartbeats; others are only asked whether they are ready."""
         return self.backend == OUR_BACKEND
+
+
+def all_behind_ours(models: Sequence[ServedModel]) -> bool:
+    """Whether every model is ours, or a stock one that only a model of ours in front of it is meant to call."""
+    called = {model.parameters.get("stock_model") for model in models if model.is_ours}
+    return all(model.is_ours or model.name in called for model in models)
 
 
 def read_models(repository: Path, *, only: Sequence[str] | None = None) -> tuple[tuple[ServedModel, ...], list[str]]:

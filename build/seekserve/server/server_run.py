@@ -20,6 +20,7 @@ from seekserve.server.group import RankGroup
 from seekserve.server.guardian import Guardian
 from seekserve.server.heartbeat import is_running, read_heartbeats
 from seekserve.server.httpget import get_ok
+from seekserve.server.models import all_behind_ours
 from seekserve.server.options import LaunchOptions
 from seekserve.server.orders import ORDERS_FOLDER
 from seekserve.server.preflight import Prepared
@@ -122,7 +123,7 @@ class ServerRun:
         limit_s = self._options.exit_timeout_s + margin_s if is_patient else _STOP_AT_ONCE_S
         deadline_s = time.monotonic() + limit_s
         watch = DrainWatch(
-            all_ours=all(model.is_ours for model in self._prepared.models),
+            all_ours=all_behind_ours(self._prepared.models),
             at_sigterm=read_heartbeats(self._prepared.run_dir),
             is_running=is_running,
         )
