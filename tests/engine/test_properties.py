@@ -51,7 +51,7 @@ def asked(draw: st.DrawFn) -> dict[str, Any]:
     return {name: draw(FLAGS[name]) for name in names}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(model=st.sampled_from(MODELS), flags=asked())
 def test_a_build_is_refused_in_a_sentence_or_agrees_with_its_plan(
     model: tuple[str, str], flags: dict[str, Any]
