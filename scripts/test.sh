@@ -27,5 +27,5 @@ $run ruff check .
 $run ruff format --check --quiet .
 # The types are those of the full environment: without torch and transformers half of them would be unknown.
 case "$extras" in local,*) $run mypy ;; esac
-$run coverage run --data-file=.coverage -m pytest "$@"
-echo "coverage: $($run coverage report --data-file=.coverage --format=total) %"
+$run coverage run --data-file="$venv/.coverage" -m pytest "$@"
+echo "coverage: $($run coverage report --data-file="$venv/.coverage" --format=total) %"
