@@ -142,6 +142,8 @@ def test_every_problem_is_reported_and_nothing_started(world: Any) -> None:
         (["launch"], "REPOSITORY was not given"),
         (["launch", "repo"], "--backend-dir was not given"),
         (["launch", "repo", "--http-port", "70000"], "70000 is not in the range"),
+        (["launch", "repo", "--ready-timeout-s", "nan"], "--ready-timeout-s is nan, which is no number of seconds"),
+        (["launch", "repo", "--poll-s", "inf"], "--poll-s is inf, which is no number of seconds"),
         (["stop"], "no launch is recorded"),
         (["stop", "--pid-file", "x", "--id", "y"], "both given"),
         (["status", "--pid-file", "x"], "launch record x does not exist"),

@@ -239,6 +239,7 @@ def test_what_is_kept_of_prompts_and_how_many_beams_are_in_the_bundle(release: R
         ({"sets": ("stream_interval=2",), "profile": "latency"}, "--set is for trtllm-pytorch and trtllm-engine"),
         ({"engine": "reference", "gpu": "h200"}, "flag --gpu is for engines on GPUs"),
         ({"gpu": "h200", "variant": "a/b"}, "is no model name"),
+        ({"gpu": "h200", "variant": ""}, "is no model name"),
     ],
 )
 def test_no_flag_is_passed_over(tmp_path: Path, flags: dict[str, Any], text: str) -> None:

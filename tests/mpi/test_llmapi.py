@@ -37,6 +37,7 @@ def scene(tmp_path: Path) -> Scene:
     world = MpiWorld.build(tmp_path)
     model = tmp_path / "repo" / "tensorrt_llm"
     (model / "config.pbtxt").write_text('backend: "python"\n')
+    (model / "1" / "model.py").touch()
     (model / "1" / "model.yaml").write_text("model: x\ntensor_parallel_size: 2\n")
     programs = tmp_path / "programs"
     programs.mkdir()

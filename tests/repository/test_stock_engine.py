@@ -113,6 +113,13 @@ def test_a_parameter_that_the_bundle_decides_is_not_decided_twice() -> None:
         rendered(stock_parameters={"kv_cache_free_gpu_mem_fraction": "0.5"})
 
 
+def test_the_cancellation_period_has_one_value() -> None:
+    name = "cancellation_check_period_ms"
+    assert parameters({}, cancellation_check_ms=20, stock_parameters={name: "20"})[name] == "20"
+    with pytest.raises(ConflictError, match=f"--cancellation-check-ms is 20, but --stock-parameter {name} is 50"):
+        rendered(cancellation_check_ms=20, stock_parameters={name: "50"})
+
+
 def test_gpus_come_as_lists_and_as_one_instance() -> None:
     assert parameters({}, placement=Placement(gpus=((4, 5),)))["gpu_device_ids"] == "4,5"
     with pytest.raises(InputError, match="use --gpus"):

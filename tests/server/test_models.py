@@ -69,6 +69,15 @@ def test_a_missing_version_folder_and_a_missing_policy_are_both_said(tmp_path: P
     assert len(problems) == 2
 
 
+def test_an_llmapi_model_whose_code_was_not_copied_is_no_model_yet(tmp_path: Path) -> None:
+    folder = _model(tmp_path / "repo", "m", 'backend: "python"', policy=False)
+    (folder / "1" / "model.yaml").touch()
+    [problem] = read_models(tmp_path / "repo")[1]
+    assert "1/model.py is missing beside model.yaml; copy it from the image that will serve" in problem
+    (folder / "1" / "model.py").touch()
+    assert read_models(tmp_path / "repo")[1] == []
+
+
 def test_a_link_out_of_the_repository_is_refused(tmp_path: Path) -> None:
     outside = _model(tmp_path / "elsewhere", "m", 'backend: "other"')
     (tmp_path / "repo").mkdir()

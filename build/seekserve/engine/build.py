@@ -154,8 +154,8 @@ def _varied(plan: Plan, variant: str | None) -> Plan:
     if variant is None:
         return plan
     name = f"{plan.name}-{variant}"
-    if not MODEL_NAME.match(name):
-        raise ConfigError(f"--variant {variant}: {name!r} is no model name: use {NAME_RULE}")
+    if not variant or not MODEL_NAME.match(name):
+        raise ConfigError(f"--variant {variant!r}: {name!r} is no model name: use {NAME_RULE}")
     return replace(plan, name=name, sources={**plan.sources, "name": f"{plan.sources['name']}, --variant {variant}"})
 
 

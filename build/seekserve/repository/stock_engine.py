@@ -20,6 +20,7 @@ from .stock_parameters import stock_parameters
 __all__ = ["stock_engine"]
 
 _BACKEND = "tensorrtllm"
+_PERIOD = "cancellation_check_period_ms"
 _BATCH_NOTES = (
     "Requests that Triton may hand over at once; what runs together is the engine's decision, up to its batch size.",
     "Ragged inputs need dynamic_batching; nothing waits in its queue, since our model in front admits and orders.",
@@ -30,9 +31,7 @@ def stock_engine(bundle: Bundle, options: RenderOptions) -> Rendering:
     _check(options)
     spec = bundle.trtllm
     assert spec is not None, "the caller has checked the engine kind"
-    given = dict(options.stock_parameters)
-    if options.cancellation_check_ms is not None:
-        given.setdefault("cancellation_check_period_ms", str(options.cancellation_check_ms))
+    given = _given(options)
     parameters, warnings = stock_parameters(
         bundle,
         engine_dir=options.bundle_dir / spec.model_dir,
@@ -69,6 +68,19 @@ def _check(options: RenderOptions) -> None:
             f"{count} instances of the stock model behind one scheduler, which could not know where a request runs",
             hint="render each pair under names of its own (--name, --stock-name, one --gpus), or --topology integrated",
         )
+
+
+def _given(options: RenderOptions) -> dict[str, str]:
+    """What the flags say of the stock model's parameters, one of which has a flag of its own."""
+    given = dict(options.stock_parameters)
+    if options.cancellation_check_ms is not None:
+        period = str(options.cancellation_check_ms)
+        if given.setdefault(_PERIOD, period) != period:
+            raise ConflictError(
+                f"--cancellation-check-ms is {period}, but --stock-parameter {_PERIOD} is {given[_PERIOD]}",
+                hint="say it in one place",
+            )
+    return given
 
 
 def _tensor(tensor: StockTensor, *, is_input: bool) -> TensorConfig:

@@ -80,7 +80,8 @@ def _read_model(repository: Path, folder: Path) -> ServedModel:
     if config.name not in ("", folder.name):
         raise ValueError(f"config.pbtxt says name {config.name!r}, the folder is {folder.name!r}")
     if not config.backend:
-        raise ValueError("config.pbtxt names no backend")
+        whole = "; launch starts models that have one, no ensembles" if config.platform else ""
+        raise ValueError(f"config.pbtxt names no backend{whole}")
     return ServedModel(
         name=folder.name,
         backend=config.backend,
@@ -114,7 +115,11 @@ def _missing_parts(folder: Path, model: ServedModel) -> list[str]:
     if not any(child.is_dir() and child.name.isdecimal() for child in folder.iterdir()):
         problems.append(f"{folder} has no version folder; make {folder / '1'}")
     if not model.is_ours:
-        return problems
+        return problems + [
+            f"{file.parent / 'model.py'} is missing beside {file.name}; copy it from the image that will serve"
+            for file in sorted(folder.glob("[0-9]*/model.yaml"))
+            if model.backend == "python" and not file.with_name("model.py").is_file()
+        ]
     if model.bundle_dir is None:
         problems.append("config.pbtxt has no parameter bundle_dir; render the repository again")
     elif not (model.bundle_dir / "bundle.json").is_file():

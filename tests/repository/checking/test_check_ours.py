@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,30 @@ def test_an_edited_configuration_breaks_the_contract(tmp_path: Path) -> None:
     repository = rendered(tmp_path)
     edit(repository / "chat" / "config.pbtxt", "decoupled: true", "decoupled: false")
     assert any("streaming needs true" in found.message for found in check_repository(repository).errors)
+
+
+def test_a_front_calls_an_engine_of_its_own(tmp_path: Path) -> None:
+    repository = rendered(tmp_path)
+    first = repository / "chat" / "config.pbtxt"
+    edit(
+        first,
+        'key: "bundle_dir"',
+        'key: "stock_model" value { string_value: "engine" } }\nparameters { key: "bundle_dir"',
+    )
+    shutil.copytree(repository / "chat", repository / "other")
+    edit(repository / "other" / "config.pbtxt", 'name: "chat"', 'name: "other"')
+    engine = repository / "engine"
+    (engine / "1").mkdir(parents=True)
+    text = 'name: "engine"\nbackend: "BACKEND"\nmodel_transaction_policy { decoupled: true }\n'
+    for backend, rule, files in (
+        ("tensorrtllm", "call-shared", {"other/config.pbtxt"}),
+        ("seekserve", "call-kind", {"chat/config.pbtxt", "other/config.pbtxt"}),
+    ):
+        (engine / "config.pbtxt").write_text(text.replace("BACKEND", backend), encoding="utf-8")
+        found = [each for each in check_repository(repository).findings if each.rule.startswith("call-")]
+        assert {each.rule for each in found} == {rule}
+        assert {each.file for each in found} == files
+        assert all(each.line for each in found)
 
 
 def test_a_broken_policy_is_named_by_its_file(tmp_path: Path) -> None:

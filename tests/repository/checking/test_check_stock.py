@@ -126,7 +126,7 @@ STOCK: list[tuple[str, Break, str, str, str]] = [
         in_config("tensorrt_llm", '"0.9"', '"${kv_cache_free_gpu_mem_fraction}"'),
         "placeholder",
         "tensorrt_llm/config.pbtxt:22",
-        "was not filled in",
+        "the placeholder '${kv_cache_free_gpu_mem_fraction}' was not filled in",
     ),
     (
         "an unfilled structural placeholder",

@@ -111,6 +111,7 @@ def test_both_shapes_of_an_engines_config_say_its_ranks(repository: Repository, 
 
 def test_the_llmapi_model_says_its_ranks_in_model_yaml(repository: Repository) -> None:
     folder = repository.model("tensorrt_llm", "python")
+    (folder / "1" / "model.py").touch()
     (folder / "1" / "model.yaml").write_text("model: x\ntensor_parallel_size: 16\n")
     (need,) = repository.needs()
     assert (need.starter, need.world_size, need.nodes) == (SPAWNS, 16, 2)
@@ -119,6 +120,7 @@ def test_the_llmapi_model_says_its_ranks_in_model_yaml(repository: Repository) -
 def test_a_rendered_llmapi_model_has_the_nodes_and_the_time_of_its_bundle(repository: Repository) -> None:
     weights = repository.bundle() / "weights"
     folder = repository.model("tensorrt_llm", "python")
+    (folder / "1" / "model.py").touch()
     (folder / "1" / "model.yaml").write_text(f"model: {weights}\ntensor_parallel_size: 16\ngpus_per_node: 4\n")
     (need,) = repository.needs()
     assert (need.nodes, need.start_timeout_s) == (4, 1800.0)

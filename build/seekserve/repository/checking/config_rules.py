@@ -6,12 +6,15 @@ that is never formed, a cache that a decoupled model never uses.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from .finding import RepositoryFinding, error, warning
 from .model import ModelFolder
 
 __all__ = ["config_findings"]
+
+_PLACEHOLDER = re.compile(r"\$\{[^}]*}?|\{\{.*?(?:}}|$)|\{%.*?(?:%}|$)")
 
 
 def config_findings(model: ModelFolder) -> Iterator[RepositoryFinding]:
@@ -21,11 +24,10 @@ def config_findings(model: ModelFolder) -> Iterator[RepositoryFinding]:
 
 def _placeholders(model: ModelFolder) -> Iterator[RepositoryFinding]:
     for number, line in enumerate(model.text.split("\n"), start=1):
-        for mark in ("${", "{{", "{%"):
-            if mark in line.split("#", 1)[0]:
-                message = f"the placeholder {line.strip()[:80]!r} was not filled in"
-                yield error("placeholder", model.config_file, number, message, "fill it in, or leave the line out")
-                break
+        found = _PLACEHOLDER.search(line.split("#", 1)[0])
+        if found is not None:
+            message = f"the placeholder {found[0][:80]!r} was not filled in"
+            yield error("placeholder", model.config_file, number, message, "fill it in, or leave the line out")
 
 
 def _name(model: ModelFolder) -> Iterator[RepositoryFinding]:

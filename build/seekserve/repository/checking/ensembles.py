@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from .finding import RepositoryFinding, error
+from .finding import RepositoryFinding, error, warning
 from .model import ModelFolder
+from .ours import is_ours
 
 __all__ = ["call_findings"]
 
+_STOCK = "stock_model"
 _CALLS = {
     "tensorrt_llm_model_name": "the model that this one calls",
     "tensorrt_llm_draft_model_name": "the draft model that this one calls",
     "context_model_name": "the context model that this one calls",
     "generation_model_name": "the generation model that this one calls",
-    "stock_model": "the engine's model that this one calls",
+    _STOCK: "the engine's model that this one calls",
 }
 
 
@@ -23,6 +25,7 @@ def call_findings(models: Mapping[str, ModelFolder]) -> Iterator[RepositoryFindi
         if model.config.platform == "ensemble":
             yield from _steps(model, models)
         yield from _named(model, models)
+    yield from _engines_of_fronts(models)
 
 
 def _steps(model: ModelFolder, models: Mapping[str, ModelFolder]) -> Iterator[RepositoryFinding]:
@@ -67,6 +70,23 @@ def _named(model: ModelFolder, models: Mapping[str, ModelFolder]) -> Iterator[Re
             )
             hint = "set model_transaction_policy { decoupled: true } in both"
             yield error("decoupled", model.config_file, model.line("decoupled") or line, message, hint)
+
+
+def _engines_of_fronts(models: Mapping[str, ModelFolder]) -> Iterator[RepositoryFinding]:
+    """A front of ours schedules as if its engine were its own."""
+    owners: dict[str, str] = {}
+    for model in models.values():
+        name = model.parameters.get(_STOCK, "")
+        if name not in models:
+            continue
+        line = model.parameter_line(_STOCK)
+        if is_ours(models[name]):
+            message = f"{_STOCK} is {name!r}, which is a model of seekserve too and no engine's"
+            yield error("call-kind", model.config_file, line, message, "render the pair again, under two names")
+        elif name in owners:
+            message = f"{_STOCK} {name!r} is {owners[name]!r}'s too: each counts all of the engine's room as its own"
+            yield warning("call-shared", model.config_file, line, message, "give each a stock model (--stock-name)")
+        owners.setdefault(name, model.name)
 
 
 def _streams(model: ModelFolder) -> str:
