@@ -94,33 +94,38 @@ class EngineLoop:
             self._engine.close()
 
     def _run(self) -> None:
+        try:
+            while not self._is_stopping:
+                self._round()
+        except Exception:  # a fault of ours, not of an engine: without this thread nobody would ever be answered
+            _log.exception("the engine loop failed")
+            self._close_engine()
+            self._give_up()
+
+    def _round(self) -> None:
         desk = self._desk
-        while True:
-            if self._exchange is not None and not self._is_stopping and self._has_drained(self._exchange):
-                self._replace_engine(self._exchange)
-            with desk.cond:
-                self._last_round_s = now = desk.clock()
-                if self._is_stopping:
-                    return
-                decisions = desk.core.step(now, self._signals())
-                cancels, self._cancels = self._cancels, []
-                if not (self._in_engine or self._held or decisions or cancels):
-                    if desk.cond.wait(self._idle_wait_s(now)):
-                        continue
-                    is_quiet = True
-                else:
-                    is_quiet = False
-            if is_quiet:
-                self._look_after_idle_engine()
-                continue
-            try:
-                self._act(decisions, cancels)
-                if self._engine is not None and (self._in_engine or cancels):
-                    self._report(self._engine.step(_STEP_TIMEOUT_S))
-                    self._failures_in_a_row = 0
-            except Exception as error:  # an engine may raise anything; no request may be lost for it
-                self._engine_failed(error)
-            desk.outbox.flush()
+        if self._exchange is not None and self._has_drained(self._exchange):
+            self._replace_engine(self._exchange)
+        with desk.cond:
+            self._last_round_s = now = desk.clock()
+            if self._is_stopping:
+                return
+            decisions = desk.core.step(now, self._signals())
+            cancels, self._cancels = self._cancels, []
+            is_idle = not (self._in_engine or self._held or decisions or cancels)
+            if is_idle and desk.cond.wait(self._idle_wait_s(now)):
+                return
+        if is_idle:
+            self._look_after_idle_engine()
+            return
+        try:
+            self._act(decisions, cancels)
+            if self._engine is not None and (self._in_engine or cancels):
+                self._report(self._engine.step(_STEP_TIMEOUT_S))
+                self._failures_in_a_row = 0
+        except Exception as error:  # an engine may raise anything; no request may be lost for it
+            self._engine_failed(error)
+        desk.outbox.flush()
 
     def _look_after_idle_engine(self) -> None:
         """An engine that pushes may die with nothing to do: better noticed here than by the next request."""
@@ -216,7 +221,10 @@ class EngineLoop:
         firsts = tuple(event.id for event in report.tokens if self._is_first(event.id))
         first_made = sum(len(event.token_ids) for event in report.tokens if event.id in set(firsts))
         for event in report.tokens:
-            self._take_tokens(event, reasons.get(event.id))
+            try:
+                self._take_tokens(event, reasons.get(event.id))
+            except Exception:  # of this answer alone; the engine did nothing wrong
+                self._spoiled(event.id)
         self._desk.observe(
             StepReport(
                 step_ms=report.step_ms,
@@ -248,6 +256,13 @@ class EngineLoop:
             self._answer(live, live.finish(piece.text, ended.value))
         elif (chunk := live.piece(piece.text)) is not None:
             self._desk.outbox.put(live.lane, live.sink, chunk)
+
+    def _spoiled(self, request_id: str) -> None:
+        _log.exception("the tokens of request %s could not be made an answer", request_id)
+        live = self._in_engine.get(request_id)
+        if live is not None and not live.is_closed:
+            self._answer(live, failed_line(live))
+        self.cancel(request_id)
 
     def _end(self, request_id: str, reason: EndReason, message: str) -> End:
         """Answers the client of an ended request if that was not done yet, and says how it ended."""
@@ -367,7 +382,10 @@ class EngineLoop:
         with self._desk.cond:
             left = list(self._desk.live.values())
         for live in left:
-            self._desk.fail(live, ErrorCode.NOT_SERVING, _BROKEN)
+            try:
+                self._desk.fail(live, ErrorCode.NOT_SERVING, _BROKEN)
+            except Exception:  # the others shall have their answer all the same
+                _log.exception("request %s could not be told that the engine is broken", live.id)
 
 
 def _engine_request(live: Live, release: Release) -> EngineRequest:

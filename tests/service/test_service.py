@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from seekserve_backend.engines.port import (
     EngineError,
     EngineRequest,
     EngineStepReport,
+    Sampling,
     TokenEvent,
 )
 from seekserve_backend.engines.synthetic import SyntheticEngine
@@ -236,6 +238,44 @@ def test_an_engine_that_stays_broken_stops_the_service_from_taking_work() -> Non
         assert codes[0] is ErrorCode.FAILED
         assert codes[-1] is ErrorCode.NOT_SERVING
         assert made.stats().is_broken
+
+
+def test_a_fault_in_one_answer_fails_that_request_alone() -> None:
+    """A token id that the vocabulary does not have, as a broken engine build would give."""
+
+    class Odd(ScriptedEngine):
+        def step(self, timeout_s: float) -> EngineStepReport:
+            report = super().step(timeout_s)
+            tokens = tuple(
+                dataclasses.replace(event, token_ids=(-(10**9),)) if self._is_odd(event.id) else event
+                for event in report.tokens
+            )
+            return dataclasses.replace(report, tokens=tokens)
+
+        def _is_odd(self, id: str) -> bool:
+            entry = self._running.get(id)
+            return entry is not None and entry.request.sampling.top_k == 3
+
+    with running(service(lambda: Odd(b"fine"))) as made:
+        good, bad = ask(made), ask(made, sampling=Sampling(top_k=3))
+        assert finish_reason(good) == "length"
+        assert error(bad).code is ErrorCode.FAILED
+        assert made.stats().engine_restarts == 0
+
+
+def test_a_fault_in_the_core_leaves_nobody_without_an_answer() -> None:
+    made = service(lambda: ScriptedEngine(b"fine"))
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug in the core")
+
+    made._desk.core.step = broken  # type: ignore[method-assign, assignment]
+    made.start()
+    try:
+        assert error(ask(made)).code is ErrorCode.NOT_SERVING
+        assert made.stats().is_broken
+    finally:
+        made.stop(timeout_s=1.0)
 
 
 def test_stop_answers_everything_that_is_left() -> None:

@@ -120,7 +120,7 @@ TP2 = Parallel(tp=2, gpus_per_node=8)
     ],
 )
 def test_each_instance_sees_its_own_gpus(ids: str, instance: str, group: str) -> None:
-    environment: dict[str, str] = {"CUDA_VISIBLE_DEVICES": "9"}
+    environment: dict[str, str] = {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}
     assert select_gpus(ids, instance, TP2, environment) == group
     assert environment == {"CUDA_VISIBLE_DEVICES": group}
 
@@ -140,6 +140,15 @@ def test_gpus_that_do_not_fit_are_refused(ids: str, instance: str, words: str) -
     with pytest.raises(EngineError, match=words):
         select_gpus(ids, instance, TP2, environment)
     assert environment == {}
+
+
+def test_gpus_that_somebody_else_was_given_are_refused() -> None:
+    environment = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
+    with pytest.raises(EngineError, match="the GPU 0, and CUDA_VISIBLE_DEVICES allows 4,5,6,7"):
+        select_gpus("0,1;4,5", "m_0_0", TP2, environment)
+    assert select_gpus("0,1;4,5", "m_0_1", TP2, environment) == "4,5"
+    by_name = {"CUDA_VISIBLE_DEVICES": "GPU-1f,GPU-2e"}
+    assert select_gpus("0,1", "m_0_0", TP2, by_name) == "0,1"
 
 
 def test_several_nodes_need_a_nodes_gpus_only() -> None:

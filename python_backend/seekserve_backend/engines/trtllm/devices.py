@@ -42,6 +42,14 @@ def select_gpus(
             f"gpu_device_ids gives instance {instance_name} {len(got)} GPUs ({groups[index]}), the bundle needs "
             f"{wanted} on a node (TP {parallel.tp} x PP {parallel.pp})"
         )
+    # Somebody gave this server some GPUs of the node; the others are not ours to take.
+    given = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    outside = [number for number in got if number not in given]
+    if all(number.isdecimal() for number in given) and outside:
+        raise EngineError(
+            f"gpu_device_ids gives instance {instance_name} the GPU {outside[0]}, and CUDA_VISIBLE_DEVICES allows "
+            f"{','.join(given)}; render again with --gpus of those, they are numbers of the node"
+        )
     environment["CUDA_VISIBLE_DEVICES"] = groups[index]
     return groups[index]
 
