@@ -241,13 +241,13 @@ def test_an_engine_that_stays_broken_stops_the_service_from_taking_work() -> Non
 
 
 def test_a_fault_in_one_answer_fails_that_request_alone() -> None:
-    """A token id that the vocabulary does not have, as a broken engine build would give."""
+    """Something that is no token id at all."""
 
     class Odd(ScriptedEngine):
         def step(self, timeout_s: float) -> EngineStepReport:
             report = super().step(timeout_s)
             tokens = tuple(
-                dataclasses.replace(event, token_ids=(-(10**9),)) if self._is_odd(event.id) else event
+                dataclasses.replace(event, token_ids=(None,)) if self._is_odd(event.id) else event
                 for event in report.tokens
             )
             return dataclasses.replace(report, tokens=tokens)
