@@ -153,6 +153,8 @@ class EngineLoop:
                 self._expire(decision)
             else:
                 self._held[decision.id] = decision
+        with self._desk.cond:  # an expired request leaves the engine with this very step
+            cancels, self._cancels = [*cancels, *self._cancels], []
         engine = self._engine
         if engine is None:
             # Only a probe gets this far: it is let past a closed door, and finds nobody in.
@@ -167,7 +169,7 @@ class EngineLoop:
         # A cancelled request gives its blocks back with the next step, so a release may have to wait for that.
         for release in list(self._held.values()):
             live = self._desk.live.get(release.id)
-            request = None if live is None else _engine_request(live, release)
+            request = None if live is None else live.engine_request(release)
             if request is not None and self._in_engine and not engine.can_add(request):
                 return
             del self._held[release.id]
@@ -386,16 +388,3 @@ class EngineLoop:
                 self._desk.fail(live, ErrorCode.NOT_SERVING, _BROKEN)
             except Exception:  # the others shall have their answer all the same
                 _log.exception("request %s could not be told that the engine is broken", live.id)
-
-
-def _engine_request(live: Live, release: Release) -> EngineRequest:
-    inbound = live.inbound
-    return EngineRequest(
-        id=live.id,
-        prompt_ids=live.prompt_ids,
-        max_tokens=release.max_tokens,
-        sampling=inbound.sampling,
-        stop_ids=() if inbound.end_id is None else (inbound.end_id,),
-        wants_logprobs=inbound.wants_logprobs,
-        beam_width=min(inbound.beam_width, release.max_beam_width or inbound.beam_width),
-    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .answers import Chunk, Inbound
 from .contract.refusal import ErrorLine
+from .core.types import Release
+from .engines.port import EngineRequest
 from .logprobs import LogprobTrail
 from .outbox import Sink
 from .text.detokenizer import Detokenizer
@@ -105,3 +107,16 @@ class Live:
         is_cut = self.detokenizer is not None and self.detokenizer.stopped
         taken = trail.take(text_chars, is_last=is_last, is_cut=is_cut)
         return taken or None, trail.cumulative
+
+    def engine_request(self, release: Release) -> EngineRequest:
+        """What the engine is asked, within what the scheduler released."""
+        inbound = self.inbound
+        return EngineRequest(
+            id=self.id,
+            prompt_ids=self.prompt_ids,
+            max_tokens=release.max_tokens,
+            sampling=inbound.sampling,
+            stop_ids=() if inbound.end_id is None else (inbound.end_id,),
+            wants_logprobs=inbound.wants_logprobs,
+            beam_width=min(inbound.beam_width, release.max_beam_width or inbound.beam_width),
+        )

@@ -201,3 +201,16 @@ def test_the_ramp_lets_few_run_at_first_and_all_later() -> None:
     assert len(released(core, 10.0)) == 4
     assert len(released(core, 20.0)) == 8
     assert len(released(core, 100.0)) == 24
+
+
+def test_an_idle_engine_takes_offline_work_whatever_the_pressure_was() -> None:
+    core = scheduler(paced={"rung_up_s": 0.0, "demand_memory_s": 1000.0, "offline_floor": 0.0})
+    ask(core, "off", request_class="offline")
+    for n in range(300):
+        ask(core, f"r{n}", n / 100)
+        core.step(n / 100, Signals())
+    assert core._gate.ladder.level >= 1  # type: ignore[attr-defined]
+    for id in list(core._reserve.running):
+        core.observe(StepReport(step_ms=1.0, ends=(End(id=id, terminal=Terminal.FINISHED, tokens=1),)), 30.0)
+    core.step(30.0, Signals())
+    assert core.snapshot().queued_by_class["offline"] == 0

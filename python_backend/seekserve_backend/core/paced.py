@@ -259,10 +259,15 @@ class PacedGate:
 
     def _next_offline(self, reserve: Reserve, now: float) -> Entry | None:
         """Into what urgent work leaves."""
+        if not self._tenants.urgent and not len(self.engine):
+            return self._first_offline_that_fits(reserve)  # nothing is idle because of pressure that is over
         if self._tenants.urgent or self.ladder.rung.stop_offline or self._credit_ms <= 0.5 * self._credit_cap_ms:
             return None
         if self._demand_at(now) * self._options.offline_headroom > 1.0:
             return None
+        return self._first_offline_that_fits(reserve)
+
+    def _first_offline_that_fits(self, reserve: Reserve) -> Entry | None:
         head = self._first_offline()
         may_go = head is not None and not self._is_held_back(head) and self._has_room(head, reserve)
         return head if may_go else None
