@@ -203,14 +203,14 @@ def test_the_ramp_lets_few_run_at_first_and_all_later() -> None:
     assert len(released(core, 100.0)) == 24
 
 
-def test_an_idle_engine_takes_offline_work_whatever_the_pressure_was() -> None:
-    core = scheduler(paced={"rung_up_s": 0.0, "demand_memory_s": 1000.0, "offline_floor": 0.0})
-    ask(core, "off", request_class="offline")
-    for n in range(300):
-        ask(core, f"r{n}", n / 100)
-        core.step(n / 100, Signals())
-    assert core._gate.ladder.level >= 1  # type: ignore[attr-defined]
-    for id in list(core._reserve.running):
-        core.observe(StepReport(step_ms=1.0, ends=(End(id=id, terminal=Terminal.FINISHED, tokens=1),)), 30.0)
-    core.step(30.0, Signals())
-    assert core.snapshot().queued_by_class["offline"] == 0
+def test_an_idle_engine_takes_offline_work_whatever_the_rung() -> None:
+    core = scheduler(rungs=[{"at": 0.0, "stop_offline": True}], paced={"rung_up_s": 0.0, "offline_floor": 0.0})
+    core.step(0.0, Signals())
+    assert core._gate.ladder.level == 1  # type: ignore[attr-defined]
+    ask(core, "urgent")
+    assert released(core) == ["urgent"]
+    read(core, "urgent", 0.1)
+    ask(core, "off", 0.1, request_class="offline")
+    assert released(core, 0.2) == []
+    core.observe(StepReport(step_ms=1.0, ends=(End(id="urgent", terminal=Terminal.FINISHED, tokens=1),)), 0.3)
+    assert released(core, 0.3) == ["off"]
