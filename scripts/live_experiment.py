@@ -83,32 +83,34 @@ def live(
 
 
 def agreement(runs: Sequence[dict[str, object]]) -> str:
-    """The table of the goodput that was predicted and measured."""
+    """The table of the goodput that was predicted and measured, from the runs whose client kept up."""
     head = (
-        "load", "policy", "offered/s", "live goodput/s", "simulated", "live / simulated", "bound", "within",
+        "load", "policy", "runs", "offered/s", "live goodput/s", "simulated", "live / simulated", "bound", "within",
         "live attainment", "simulated", "load average", "lag P99 ms",
     )  # fmt: skip
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     cells: dict[tuple[float, str], list[dict[str, object]]] = defaultdict(list)
     for each in runs:
-        cells[(float(str(each["factor"])), str(each["policy"]))].append(each)
+        if each["is_valid"]:
+            cells[(float(str(each["factor"])), str(each["policy"]))].append(each)
     for (factor, policy), same in sorted(cells.items()):
         measured = [_number(each, "live", "goodput_rps") for each in same]
         expected = [_number(each, "simulated", "goodput_rps") for each in same]
-        deviation = statistics.stdev([m - e for m, e in zip(measured, expected, strict=True)]) if len(same) > 1 else 0.0
-        bound = max(0.1 * mean(expected), 2.0 * deviation)
-        is_within = abs(mean(measured) - mean(expected)) <= bound
-        lag_ms = max(float(str(each["lag_p99_ms"])) for each in same)
-        noisy = "" if all(each["is_valid"] for each in same) else " (not valid)"
-        lines.append(
-            f"| {factor:g}x | {policy} | {mean([_number(each, 'live', 'urgent_rps') for each in same]):.2f} "
-            f"| {mean(measured):.2f} | {mean(expected):.2f} | {mean(measured) / max(mean(expected), 1e-9):.2f} "
-            f"| ±{bound:.2f} | {'yes' if is_within else 'NO'} "
-            f"| {mean([_number(each, 'live', 'attainment') for each in same]):.3f} "
-            f"| {mean([_number(each, 'simulated', 'attainment') for each in same]):.3f} "
-            f"| {max(float(str(each['load_average'])) for each in same):.1f} | {lag_ms:.1f}{noisy} |"
-        )
-    return "\n".join(lines)
+        gaps = [m - e for m, e in zip(measured, expected, strict=True)]
+        bound = max(0.1 * mean(expected), 2.0 * statistics.stdev(gaps) if len(gaps) > 1 else 0.0)
+        ratio = f"{mean(measured) / mean(expected):.2f}" if mean(expected) else "-"
+        cell = (
+            f"{factor:g}x", policy, str(len(same)), f"{mean([_number(r, 'live', 'urgent_rps') for r in same]):.2f}",
+            f"{mean(measured):.2f}", f"{mean(expected):.2f}", ratio, f"±{bound:.2f}",
+            "yes" if abs(mean(gaps)) <= bound else "NO",
+            f"{mean([_number(r, 'live', 'attainment') for r in same]):.3f}",
+            f"{mean([_number(r, 'simulated', 'attainment') for r in same]):.3f}",
+            f"{max(float(str(r['load_average'])) for r in same):.1f}",
+            f"{max(float(str(r['lag_p99_ms'])) for r in same):.1f}",
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(cell)} |")
+    left_out = sum(not each["is_valid"] for each in runs)
+    return "\n".join(lines) + f"\n\n{left_out} of {len(runs)} runs were not valid (client too slow) and are left out."
 
 
 def _number(run: dict[str, object], part: str, field: str) -> float:

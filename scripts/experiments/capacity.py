@@ -22,18 +22,22 @@ def e1_knees(lab: Lab) -> Outcome:
     frozen = tuned(lab, "conversation")
     for name in WORKLOADS:
         best = tuned(lab, name)
-        policies = ["paced", "fcfs", best, frozen, "seed", "seed:open", "oracle"]
+        flattered = tuned(lab, name, half=2) if name in WANTED else best
+        policies = ["paced", "fcfs", best, flattered, frozen, "seed", "seed:open", "oracle"]
         policies = list(dict.fromkeys(policies))
         low, high = RANGES[name]
         found = dict(zip(policies, lab.knees([lab.case(name, p) for p in policies], low=low, high=high), strict=True))
-        rows = [(_label(p, best, frozen), spread(found[p]), _times(found["paced"], found[p])) for p in policies]
+        labels = {policy: _label(policy, best, frozen) for policy in policies}
+        if flattered != best:
+            labels[flattered] = f"`{flattered}`, Triton tuned on the half that is reported"
+        rows = [(labels[p], spread(found[p]), _times(found["paced"], found[p])) for p in policies]
         out.parts += [f"**{name}**", table(("policy", "requests/s at 90 %", "`paced` carries"), rows)]
         if name in WANTED:
-            value, text = ratio(found["paced"], found[best])
             wanted = WANTED[name]
-            out.targets.append(
-                Target(f"E1 {name}: load at 90 % against tuned {best}", f">= {wanted:g}x", text, value >= wanted)
-            )
+            for policy, how in ((best, "tuned on the first half"), (flattered, "tuned on the reported half")):
+                value, text = ratio(found["paced"], found[policy])
+                what = f"E1 {name}: load at 90 % against {policy}, {how}"
+                out.targets.append(Target(what, f">= {wanted:g}x", text, value >= wanted))
         value, text = ratio(found["paced"], found["oracle"])
         out.targets.append(Target(f"E1 {name}: load at 90 % against the oracle", ">= 0.85x", text, value >= 0.85))
     return out
@@ -46,7 +50,7 @@ def _times(paced: list[float], other: list[float]) -> str:
 def _label(policy: str, best: str, frozen: str) -> str:
     notes = {"fcfs": "`fcfs`, also Triton as it comes", "oracle": "`oracle`, knows output lengths"}
     if policy == best:
-        return f"`{policy}`, Triton tuned on this trace"
+        return f"`{policy}`, Triton tuned on the first half of this trace"
     if policy == frozen:
         return f"`{policy}`, Triton tuned on conversation"
     return notes.get(policy, f"`{policy}`")
@@ -80,7 +84,7 @@ def e2_overload(lab: Lab) -> Outcome:
                 rows.append(
                     (
                         f"{speed:g}x, {sum(figures(mine, 'offered_rps')) / len(mine):.2f}/s",
-                        _label(policy, best, frozen).replace("on this trace", "at this very point"),
+                        _label(policy, best, frozen).replace("on the first half of this trace", "at this very point"),
                         spread(figures(mine, "goodput_rps")),
                         spread(figures(mine, "attainment"), ".3f"),
                         f"{sum(shed) / len(shed):.3f}",

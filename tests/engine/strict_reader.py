@@ -111,7 +111,6 @@ def _sums(args: dict[str, Any]) -> None:
     assert 0 < cache["free_gpu_memory_fraction"] <= 1
     assert cache.get("dtype", "auto") in ("auto", "fp8"), "other words are refused when the weights are loaded"
     assert args["max_batch_size"] <= args["max_num_tokens"]
-    assert not args["enable_chunked_prefill"] or args["max_num_tokens"] % cache["tokens_per_block"] == 0
     if graphs is not None:
         assert graphs["batch_sizes"] == sorted(set(graphs["batch_sizes"]))
         assert graphs["batch_sizes"][-1] <= args["max_batch_size"]

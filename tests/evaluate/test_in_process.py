@@ -18,7 +18,7 @@ from seekserve.errors import BundleError, InputError
 from seekserve.evaluate.in_process import BundleTarget
 from seekserve.evaluate.target import Answer, Asking
 from seekserve.evaluate.tasks import Task, read_task_sets
-from seekserve_backend.contract.bundle import BUNDLE_FILE, Bundle
+from seekserve_backend.contract.bundle import BUNDLE_FILE, Bundle, TrtllmSpec
 
 pytestmark = pytest.mark.needs_local
 
@@ -89,7 +89,8 @@ def test_everything_that_cannot_be_asked_is_reported_at_once(bundle: Path, tmp_p
 
 
 def test_an_engine_that_does_not_run_here_is_refused_with_the_way_to_measure_it(bundle: Path, tmp_path: Path) -> None:
-    foreign = replace(Bundle.load(bundle), engine="trtllm-pytorch", files={})
+    spec = TrtllmSpec(version="1.2.1", model_dir="weights")
+    foreign = replace(Bundle.load(bundle), engine="trtllm-pytorch", trtllm=spec, files={})
     (tmp_path / BUNDLE_FILE).write_text(foreign.to_json())
     with pytest.raises(BundleError, match=r"trtllm-pytorch[\s\S]*gRPC address"):
         BundleTarget(str(tmp_path))
