@@ -80,8 +80,8 @@ def running(
     try:
         yield pair
     finally:
-        # Not held to a clean exit: clients that cancel beside an end can keep a model of Triton 24.10 from unloading.
-        pair.server.stop()
+        code = pair.server.stop()
+    assert code == 0, pair.server.log.read_text()[-3000:]
 
 
 @pytest.fixture
