@@ -10,6 +10,7 @@ so one experiment can be run again by itself. `--quick` takes two seeds and fewe
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 import time
@@ -40,6 +41,7 @@ EXPERIMENTS: dict[str, Callable[[Lab], Outcome]] = {
     "f2": fleets.f2_routers,
 }
 RESULTS, DOCUMENT = HERE / "results", HERE.parents[1] / "docs" / "experiments.md"
+CORE = HERE.parents[1] / "build" / "seekserve" / "core"
 FULL, QUICK = Lab(seeds=5, rows=10_000), Lab(seeds=2, rows=4_000, is_quick=True)
 HEAD = """# Experiments on the scheduling policies
 
@@ -60,6 +62,24 @@ that serves; the engine is a step model in virtual time (DeepSeek-V3 FP8 on 8 x 
 - `oracle` is `paced` told every output length and the plant's own model: the ceiling of what knowing lengths can give.
 - What one decision costs (E14): `python scripts/bench_core.py`. What a live server does: `docs/live.md`.
   Not simulated are the repeat cache (E12) and anything that needs a GPU (E15).
+
+## What was chosen after seeing results
+
+Read the targets with these in mind; none of them moved a target that was set beforehand.
+
+- Warm-up of a short run was 20 % and is a third, and quick runs have 4,000 rows where they had 2,500: the ramp after a
+  start counted against `paced` alone. With that, its lead over the cap tuned on the first half of conversation went
+  from 2.09x to 2.56x, and on code from 1.98x (a miss) to 2.14x, without a change to the scheduler.
+- E3's 4x is judged at code 2x and above and long context 0.5x and above. While they were judged too, code 1x (1.41x)
+  and long context 0.3x (2.70x) missed it. Code was also run at 4x, which met it (5.39x), and is now run at 3x, which
+  does not.
+- E4's comparison with the best cap asks for 1x; a first version asked for 1.1x, which 0.8 times the time would miss.
+- Offline requests count in the window in which they end; counted by arrival, short windows showed none.
+- On the first 4,000 rows of conversation, those that a sketch of this design was measured on, `paced` carried 12.96
+  requests/s at 90 % where the sketch had 13.2, and 1.36x the cap tuned there (9.5; the sketch's best cap had 9.0).
+- The oracle is `paced` with true lengths, not an optimum: a ratio near 1 says that lengths are not what is missing.
+- Assumed, not measured: `cached_tokens` of the derived trace (one unbounded cache that all replicas share), and the
+  shares and burstiness of clients in the held-out mixes.
 """
 
 
@@ -95,9 +115,18 @@ def keep(name: str, outcome: Outcome, lab: Lab, spent_s: float) -> None:
         "seeds": lab.seeds,
         "rows": lab.rows,
         "is_quick": lab.is_quick,
+        "core": core_digest(),
         "wall_s": round(spent_s),
     }
     (RESULTS / f"{name}.json").write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def core_digest() -> str:
+    """Which scheduler this was: the beginning of the SHA-256 of its sources."""
+    sha = hashlib.sha256()
+    for path in sorted(CORE.rglob("*.py")):
+        sha.update(str(path.relative_to(CORE)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return sha.hexdigest()[:12]
 
 
 def write_document() -> None:
@@ -113,7 +142,8 @@ def write_document() -> None:
     ]
     for name, data in kept.items():
         mode = f"{data['seeds']} seeds, at most {data['rows']:,} requests" + (", quick" if data["is_quick"] else "")
-        lines += ["", f"## {data['title']}", "", f"`run.py {name}`: {mode}."]
+        core = data.get("core", "of the same evening, not recorded")
+        lines += ["", f"## {data['title']}", "", f"`run.py {name}`: {mode}; scheduler {core}."]
         for part in data["parts"]:
             lines += ["", part]
     DOCUMENT.parent.mkdir(exist_ok=True)
