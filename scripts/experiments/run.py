@@ -41,7 +41,7 @@ EXPERIMENTS: dict[str, Callable[[Lab], Outcome]] = {
     "f2": fleets.f2_routers,
 }
 RESULTS, DOCUMENT = HERE / "results", HERE.parents[1] / "docs" / "experiments.md"
-CORE = HERE.parents[1] / "build" / "seekserve" / "core"
+CORE = HERE.parents[1] / "python_backend" / "seekserve_backend" / "core"
 FULL, QUICK = Lab(seeds=5, rows=10_000), Lab(seeds=2, rows=4_000, is_quick=True)
 HEAD = """# Experiments on the scheduling policies
 
@@ -124,7 +124,9 @@ def keep(name: str, outcome: Outcome, lab: Lab, spent_s: float) -> None:
 def core_digest() -> str:
     """Which scheduler this was: the beginning of the SHA-256 of its sources."""
     sha = hashlib.sha256()
-    for path in sorted(CORE.rglob("*.py")):
+    if not (sources := sorted(CORE.rglob("*.py"))):
+        raise FileNotFoundError(f"no sources of the scheduler under {CORE}")
+    for path in sources:
         sha.update(str(path.relative_to(CORE)).encode() + b"\0" + path.read_bytes() + b"\0")
     return sha.hexdigest()[:12]
 
