@@ -17,7 +17,7 @@ from seekserve_backend.contract.fields import ContractError
 from .files import FileCopy
 from .writer import text_file
 
-__all__ = ["judge_existing"]
+__all__ = ["judge_existing", "load_existing"]
 
 _SHOWN = 6
 
@@ -35,7 +35,7 @@ def judge_existing(
 
     `needs_copies`: links to the weights of somebody else's folder are not enough.
     """
-    there = _load(target)
+    there = load_existing(target)
     if force:
         _refuse_foreign_files(target, there)
         return None
@@ -53,7 +53,8 @@ def judge_existing(
     return there
 
 
-def _load(target: Path) -> Bundle:
+def load_existing(target: Path) -> Bundle:
+    """The bundle in that folder. Raises TargetExists when there is none, or none that this version can read."""
     try:
         return Bundle.load(target)
     except (FileNotFoundError, NotADirectoryError):

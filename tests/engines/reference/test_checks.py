@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from seekserve_backend.engines.port import Sampling
-from seekserve_backend.engines.reference.checks import sampling_problems
+from seekserve_backend.engines.sampling_bounds import sampling_problems
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from seekserve.errors import TargetExists
 from seekserve.output import files_in, new_folder, problems_text, write_files
 from seekserve.plan.bundle import bundle_faults, sha256_of
 from seekserve_backend.contract.bundle import BUNDLE_FILE, Bundle, BundleFile, TrtllmSpec
-from seekserve_backend.contract.fields import ContractError
 
+from ..existing import load_existing
 from ..files import FileCopy
 from ..llm_args import Args
 from ..writer import Progress
@@ -113,7 +113,7 @@ def judge_existing(
     target: Path, wanted: Bundle, copies: Sequence[FileCopy], texts: Mapping[str, str], *, force: bool
 ) -> Bundle | None:
     """The bundle that is there when it is this very one; None when it shall be replaced. Raises TargetExists."""
-    there = _load(target)
+    there = load_existing(target)
     if force:
         foreign = [name for name in files_in(target) if name != BUNDLE_FILE and name not in there.files]
         if foreign:
@@ -153,20 +153,6 @@ def _differences(
         if known is None or known.size_bytes != copy.size_bytes or known.sha256 != sha256_of(copy.source):
             found.append(f"{copy.target} differs")
     return found
-
-
-def _load(target: Path) -> Bundle:
-    try:
-        return Bundle.load(target)
-    except (FileNotFoundError, NotADirectoryError):
-        raise TargetExists(
-            f"{target} exists and is no bundle (no {BUNDLE_FILE} in it)", hint="choose another --out, or move it away"
-        ) from None
-    except ContractError as error:
-        raise TargetExists(
-            problems_text(f"{target} holds a bundle that this version cannot read", error.problems),
-            hint="choose another --out, or move it away",
-        ) from error
 
 
 def _link(source: Path, place: Path) -> None:

@@ -7,7 +7,6 @@ changes the outcome is left to defaults that differ between releases.
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,10 +14,10 @@ from typing import Any
 
 from ...contract.bundle import Retention
 from ..port import EngineInfo, EngineRequest, Sampling
+from ..sampling_bounds import sampling_problems
 
 __all__ = ["request_problems", "retention_of", "sampling_keywords", "stop_ids_of"]
 
-_MAX_SEED = 2**64 - 1
 _NO_END_ID = -1
 
 
@@ -28,7 +27,7 @@ def stop_ids_of(request: EngineRequest, info: EngineInfo) -> tuple[int, ...]:
 
 def request_problems(request: EngineRequest, info: EngineInfo) -> list[str]:
     """Empty when the engine, idle, can run it."""
-    problems = _sampling_problems(request.sampling)
+    problems = sampling_problems(request.sampling)
     tokens = len(request.prompt_ids) + request.max_tokens
     if not request.prompt_ids:
         problems.append("the prompt has no tokens")
@@ -117,21 +116,3 @@ def _penalties(sampling: Sampling, *, model_has_defaults: bool) -> dict[str, Any
 
 def _draw_seed() -> int:
     return random.getrandbits(63)
-
-
-def _sampling_problems(sampling: Sampling) -> list[str]:
-    rules = (
-        ("temperature", sampling.temperature, "at least 0", sampling.temperature >= 0),
-        ("top_k", sampling.top_k, "at least 0", sampling.top_k >= 0),
-        ("top_p", sampling.top_p, "above 0 and at most 1", 0 < sampling.top_p <= 1),
-        ("repetition_penalty", sampling.repetition_penalty, "above 0", sampling.repetition_penalty > 0),
-        ("presence_penalty", sampling.presence_penalty, "a finite number", True),
-        ("frequency_penalty", sampling.frequency_penalty, "a finite number", True),
-        ("min_tokens", sampling.min_tokens, "at least 0", sampling.min_tokens >= 0),
-        ("seed", sampling.seed or 0, f"0 to {_MAX_SEED}", 0 <= (sampling.seed or 0) <= _MAX_SEED),
-    )
-    return [
-        f"{name} is {value}, it must be {bound}"
-        for name, value, bound, holds in rules
-        if not holds or not math.isfinite(value)
-    ]
