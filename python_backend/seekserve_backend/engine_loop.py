@@ -17,6 +17,7 @@ from .desk import Desk, cancelled_line, expired_line, failed_line
 from .engines.port import EndReason, Engine, EngineError, EngineRequest, EngineStats, EngineStepReport, TokenEvent
 from .exchange import Exchange, ExchangeState, fail_the_rest
 from .live import Live
+from .step_log import StepLog
 
 __all__ = ["EngineLoop"]
 
@@ -33,8 +34,9 @@ _SWAPPING = "another variant of the model is being loaded; come back then"
 class EngineLoop:
     """Makes its engine in the constructor, so that a bundle that cannot be loaded fails there."""
 
-    def __init__(self, desk: Desk, engine_factory: Callable[[], Engine]) -> None:
+    def __init__(self, desk: Desk, engine_factory: Callable[[], Engine], step_log: StepLog | None = None) -> None:
         self._desk = desk
+        self._step_log = step_log
         self._engine_factory = engine_factory
         started_s = desk.clock()
         self._engine: Engine | None = engine_factory()
@@ -89,6 +91,8 @@ class EngineLoop:
             self._desk.cond.notify_all()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
+        if self._step_log is not None and not self._thread.is_alive():
+            self._step_log.flush()
         # An engine that is still in a step belongs to its thread; the process is about to end anyway.
         if self._engine is not None and not self._thread.is_alive():
             self._engine.close()
@@ -218,6 +222,8 @@ class EngineLoop:
 
     def _report(self, report: EngineStepReport) -> None:
         """Answers clients first, then tells the core."""
+        if self._step_log is not None:
+            self._step_log.note(report, self._in_engine)
         reasons = {end.id: end.reason for end in report.ends}
         made = sum(len(event.token_ids) for event in report.tokens)
         firsts = tuple(event.id for event in report.tokens if self._is_first(event.id))

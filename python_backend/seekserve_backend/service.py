@@ -27,6 +27,7 @@ from .exchange import Exchange, Variant
 from .live import Live
 from .logprobs import LogprobTrail
 from .outbox import Outbox, Sink
+from .step_log import StepLog
 from .text.detokenizer import Detokenizer
 from .text.token_bytes import TokenBytes
 
@@ -69,13 +70,14 @@ class Service:
         clock: Callable[[], float] = time.monotonic,
         outbox_workers: int = 4,
         intake_workers: int = 2,
+        step_log: StepLog | None = None,
     ) -> None:
         self._tokens = (encode, vocabulary)
         self._clock = clock
         self._ids = itertools.count(1)
         self._outbox = Outbox(workers=outbox_workers)
         self._desk = Desk(scheduler, self._outbox, clock)
-        self._loop = EngineLoop(self._desk, engine_factory)
+        self._loop = EngineLoop(self._desk, engine_factory, step_log)
         self._prefixes = _prefix_index(self._loop.info)
         self._departures = Departures(self._desk, self._loop)
         self._intake = ThreadPoolExecutor(intake_workers, thread_name_prefix="seekserve-intake")

@@ -25,6 +25,7 @@ SERVICE = (
     "outbox",
     "prompts",
     "service",
+    "step_log",
 )
 BACKEND_ARROWS = {
     "contract": set[str](),
@@ -50,12 +51,13 @@ TOOLKIT_ARROWS = {
     "simulate": {*_PLANNED, "repository"},
     **dict.fromkeys(("server", "client", "gateway", "monitor", "repository", "engine"), _PLANNED),
     "evaluate": {*BASE, "checkpoint", "plan", "client", "data"},
+    "calibrate": {*BASE, "plan"},
     "convert": {*BASE, "checkpoint"},
     "swap": {*_PLANNED, "repository", "server"},
     "pipeline": {*_PLANNED, "data", "engine", "repository", "server", "client"},
     "__main__": {"cli"},
 }
-MAY_RUN_AN_ENGINE = {"evaluate", "bench"}
+MAY_RUN_AN_ENGINE = {"evaluate", "bench", "calibrate"}
 # What turns a question into an engine's request, as the service does it.
 TO_RUN_AN_ENGINE = {"engines", "prompts", "answers"}
 NOT_FOR_PURE = {"asyncio", "datetime", "io", "logging", "os", "random", "socket", "subprocess", "threading", "time"}

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "convert": ("convert", "Convert a checkpoint to FP8 blocks, or from FP8 to bf16."),
     "plan": ("plan", "Say what fits on which GPUs: memory, cache, limits, legal shapes."),
     "build-engine": ("build_engine", "Build an engine bundle from a checkpoint."),
+    "calibrate": ("calibrate", "Fit a bundle's step model, by which requests are priced, to measured steps."),
     "evaluate": ("evaluate", "Measure how often a build answers right, alone or against another."),
     "render": ("render", "Render the Triton model repository of a bundle."),
     "check": ("check", "Check a Triton model repository, whoever made it."),

@@ -25,6 +25,7 @@ from ..engines.port import Engine, EngineInfo
 from ..exchange import Variant
 from ..prompts import PromptEncoder
 from ..service import Service
+from ..step_log import STEP_LOG_VARIABLE, StepLog
 from ..text.token_bytes import TokenBytes
 from .bls import stock_engine_factory
 from .metrics import Metrics
@@ -64,6 +65,7 @@ class Host:
             engine_factory=make_engine or variant.engine_factory,
             encode=variant.encode,
             vocabulary=variant.vocabulary,
+            step_log=_step_log(),
         )
         variant.check(self._service.engine_info)
         orders = SwapOrders(
@@ -191,6 +193,11 @@ def _spelled(text: str, bundle_dir: Path) -> tuple[int, ...]:
     ids = {vocabulary.get(n): n for n in reversed(range(len(vocabulary)))}
     found = [ids.get(bytes([byte])) for byte in text.encode()]
     return tuple(n for n in found if n is not None) if None not in found else ()
+
+
+def _step_log() -> StepLog | None:
+    path = os.environ.get(STEP_LOG_VARIABLE)
+    return StepLog(Path(path)) if path else None
 
 
 def _parameter(config: dict[str, Any], name: str) -> str:

@@ -99,6 +99,8 @@ class ReferenceEngine:
         self._free_rows = list(range(limits.max_batch_size - 1, -1, -1))
         self._steps = self._tokens_out = self._prompt_tokens_in = self._last_batch_size = 0
         self._last_step_ms = 0.0
+        self._ended_s: float | None = None
+        """Of the last step, while requests are running."""
         self._is_closed = False
         self._publish()
 
@@ -136,9 +138,12 @@ class ReferenceEngine:
             running.is_cancelled = True
 
     def step(self, timeout_s: float) -> EngineStepReport:
-        """Never waits: requests come from the calling thread alone, so an idle engine stays idle until it returns."""
+        """Never waits: requests come from the calling thread alone, so an idle engine stays idle until it returns.
+
+        A step begins where the last one ended: what the caller does between two steps keeps every request waiting too.
+        """
         self._check_open()
-        started = time.perf_counter()
+        started = time.perf_counter() if self._ended_s is None else self._ended_s
         step = _Step()
         for running in [running for running in self._running.values() if running.is_cancelled]:
             self._end(step, running, EndReason.CANCELLED)
@@ -156,7 +161,9 @@ class ReferenceEngine:
                 self._release(running)
             self._publish()
             raise
-        step_ms = (time.perf_counter() - started) * 1e3
+        ended = time.perf_counter()
+        step_ms = (ended - started) * 1e3
+        self._ended_s = ended if self._running else None
         if chunks:
             self._steps += 1
             self._last_step_ms, self._last_batch_size = step_ms, len(chunks)
