@@ -182,9 +182,10 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def seekserve(*arguments: object) -> None:
-    """Runs the command line as a user would; raises when it fails."""
+def seekserve(*arguments: object) -> str:
+    """Runs the command line as a user would, and returns what it printed; raises when it fails."""
     import subprocess
     import sys
 
-    subprocess.run([sys.executable, "-m", "seekserve", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "seekserve", *map(str, arguments)]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout

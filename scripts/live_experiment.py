@@ -1,7 +1,11 @@
 #!/usr/bin/env python
-"""The simulator's predictions against live runs: the synthetic engine in the real tritonserver, the same arrivals.
+"""The simulator's predictions against live runs: an engine in the real tritonserver, the same arrivals.
 
     python scripts/live_experiment.py --trace AzureLLMInferenceTrace_conv.csv [--repeats 3] [--duration-s 60]
+    python scripts/live_experiment.py --trace AzureLLMInferenceTrace_conv.csv --engine reference
+
+The engine is the synthetic one, or the tiny model on the CPU with a step model of its own: its steps are recorded while
+a server is under load, and fitted, before anything is predicted.
 
 For each seed and load, each policy gets the very same arrivals, live (a fresh server each time) and simulated. Loads
 are parts of the knee of `paced`, which the simulator finds. The scale is told in livelib.py. Prints tables for
@@ -23,7 +27,20 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from benchlib import TINY, workspace
-from livelib import SLO, TraceRow, arrivals_for, figures_of, prepare, recorded, served, simulated, trace_rows
+from livelib import (
+    SYNTHETIC,
+    Scale,
+    TraceRow,
+    arrivals_for,
+    figures_of,
+    prepare,
+    prepare_reference,
+    recorded,
+    render,
+    served,
+    simulated,
+    trace_rows,
+)
 from seekserve.bench.knee import find_knee
 from seekserve.bench.lag import lag_of
 from seekserve.bench.openloop import Options, Recording
@@ -38,33 +55,48 @@ SKIP_ROWS, ROWS = 9_683, 9_000
 EDGES_TOKENS = (1024, 2048, 4096, 8192, 32768)
 
 
-def simulated_mean(rows: Sequence[TraceRow], policy: str, rate: float, duration_s: float, field: str) -> float:
+def simulated_mean(
+    rows: Sequence[TraceRow], policy: str, rate: float, duration_s: float, field: str, scale: Scale
+) -> float:
     """Over seeds that no live run uses."""
-    runs = [simulated(arrivals_for(rows, rate, duration_s, seed), policy) for seed in range(100, 106)]
+    runs = [
+        simulated(arrivals_for(rows, rate, duration_s, seed, scale), policy, scale=scale) for seed in range(100, 106)
+    ]
     return mean([getattr(figures, field) for figures in runs])
 
 
-def knee_of(rows: Sequence[TraceRow], duration_s: float) -> float:
-    found = find_knee(lambda rate: simulated_mean(rows, "paced", rate, duration_s, "attainment"), 2.0, resolution=1.05)
+def knee_of(rows: Sequence[TraceRow], duration_s: float, scale: Scale) -> float:
+    found = find_knee(
+        lambda rate: simulated_mean(rows, "paced", rate, duration_s, "attainment", scale), 2.0, resolution=1.05
+    )
     assert found.rate_rps is not None, found
     return found.rate_rps
 
 
-def best_static(rows: Sequence[TraceRow], rate: float, duration_s: float) -> str:
+def best_static(rows: Sequence[TraceRow], rate: float, duration_s: float, scale: Scale) -> str:
     """The cap that is best at 1.5 times the knee."""
     names = [f"static:{cap}:{TIMEOUT_S:g}" for cap in CAPS]
-    return max(names, key=lambda name: simulated_mean(rows, name, 1.5 * rate, duration_s, "goodput_rps"))
+    return max(names, key=lambda name: simulated_mean(rows, name, 1.5 * rate, duration_s, "goodput_rps", scale))
 
 
 def live(
-    folder: Path, bundle: Path, policy: str, rows: Sequence[TraceRow], rate: float, args: argparse.Namespace, seed: int
+    folder: Path,
+    bundle: Path,
+    policy: str,
+    rows: Sequence[TraceRow],
+    rate: float,
+    args: argparse.Namespace,
+    seed: int,
+    scale: Scale,
 ) -> dict[str, object]:
-    arrivals = arrivals_for(rows, rate, args.duration_s, seed)
-    predicted = simulated(arrivals, policy)
+    arrivals = arrivals_for(rows, rate, args.duration_s, seed, scale)
+    predicted = simulated(arrivals, policy, scale=scale)
     with served(folder, policy) as launch:
-        recording = recorded(launch.grpc_address, bundle, arrivals, Options(drain_s=args.drain_s, seed=seed))
-    figures = figures_of(Run(recording.outcomes, 0, 0.0, recording.end_s, gaps_ms=recording.gaps_ms))
-    lag = lag_of(recording.send_lag_ms, recording.loop_lag_ms, SLO)
+        recording = recorded(
+            launch.grpc_address, bundle, arrivals, Options(drain_s=args.drain_s, seed=seed), scale=scale
+        )
+    figures = figures_of(Run(recording.outcomes, 0, 0.0, recording.end_s, gaps_ms=recording.gaps_ms), scale)
+    lag = lag_of(recording.send_lag_ms, recording.loop_lag_ms, scale.slo)
     return {
         "policy": policy,
         "rate_rps": rate,
@@ -152,13 +184,18 @@ def refusals(recording: Recording, texts: dict[int, str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", type=Path, help="of conversations; not needed with --table")
+    parser.add_argument("--engine", choices=("synthetic", "reference"), default="synthetic")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--duration-s", type=float, default=60.0)
     parser.add_argument("--drain-s", type=float, default=35.0, help="what is later than this has missed its targets")
     parser.add_argument("--factors", default=",".join(map(str, FACTORS)))
     parser.add_argument("--policies", help="instead of paced, fcfs and the best static cap")
     parser.add_argument("--refusals-only", action="store_true")
-    parser.add_argument("--redo", type=Path, help="repeat the runs in this file whose client was too slow to be valid")
+    parser.add_argument(
+        "--redo",
+        type=Path,
+        help="repeat the runs in this file whose client was too slow (synthetic engine)",
+    )
     parser.add_argument("--table", type=Path, nargs="+", help="run nothing; the table of what --out wrote before")
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "seekserve-live.json")
     args = parser.parse_args()
@@ -168,32 +205,45 @@ def main() -> None:
     if args.table:
         print(agreement([run for path in args.table for run in json.loads(path.read_text("utf-8"))]))
         return
-    rows = trace_rows(args.trace, skip=SKIP_ROWS, rows=ROWS)
-    knee = knee_of(rows, args.duration_s)
+    with workspace() as folder:
+        experiment(folder, args)
+
+
+def experiment(folder: Path, args: argparse.Namespace) -> None:
+    bundle, scale = folder / "bundle", SYNTHETIC
+    if args.engine == "reference":
+        scale = prepare_reference(folder, (), args.trace, skip=SKIP_ROWS, rows=ROWS)
+    rows = trace_rows(args.trace, skip=SKIP_ROWS, rows=ROWS, scale=scale)
+    knee = knee_of(rows, args.duration_s, scale)
     policies = (
-        args.policies.split(",") if args.policies else ["paced", best_static(rows, knee, args.duration_s), "fcfs"]
+        args.policies.split(",")
+        if args.policies
+        else ["paced", best_static(rows, knee, args.duration_s, scale), "fcfs"]
     )
+    every = [*dict.fromkeys([*policies, "paced"])]
+    if args.engine == "reference":
+        render(folder, bundle, every, scale)
+    else:
+        prepare(folder, every)
     print(f"knee of paced, simulated: {knee:.2f} requests/s; policies {', '.join(policies)}", flush=True)
     runs: list[dict[str, object]] = []
-    with workspace() as folder:
-        bundle = prepare(folder, [*dict.fromkeys([*policies, "paced"])])
-        for seed in range(args.repeats if not args.refusals_only else 0):
-            for factor in map(float, args.factors.split(",")):
-                for policy in policies:
-                    made = {"factor": factor, **live(folder, bundle, policy, rows, factor * knee, args, seed)}
-                    runs.append(made)
-                    args.out.write_text(json.dumps(runs, indent=1), encoding="utf-8")
-                    print(
-                        f"seed {seed} {factor:g}x {policy}: live {_number(made, 'live', 'goodput_rps'):.2f}, simulated "
-                        f"{_number(made, 'simulated', 'goodput_rps'):.2f} of "
-                        f"{_number(made, 'live', 'urgent_rps'):.2f}/s; lag {made['lag_p99_ms']:.1f} ms, "
-                        f"load {made['load_average']:.1f}, {made['failures'] or 'no failures'}, "
-                        f"unanswered {made['unanswered']}, cut off {made['cut_off']}",
-                        flush=True,
-                    )
-        if runs:
-            print(agreement(runs))
-        print(refusal_run(folder, bundle, rows, 2.0 * knee, args))
+    for seed in range(args.repeats if not args.refusals_only else 0):
+        for factor in map(float, args.factors.split(",")):
+            for policy in policies:
+                made = {"factor": factor, **live(folder, bundle, policy, rows, factor * knee, args, seed, scale)}
+                runs.append(made)
+                args.out.write_text(json.dumps(runs, indent=1), encoding="utf-8")
+                print(
+                    f"seed {seed} {factor:g}x {policy}: live {_number(made, 'live', 'goodput_rps'):.2f}, simulated "
+                    f"{_number(made, 'simulated', 'goodput_rps'):.2f} of "
+                    f"{_number(made, 'live', 'urgent_rps'):.2f}/s; lag {made['lag_p99_ms']:.1f} ms, "
+                    f"load {made['load_average']:.1f}, {made['failures'] or 'no failures'}, "
+                    f"unanswered {made['unanswered']}, cut off {made['cut_off']}",
+                    flush=True,
+                )
+    if runs:
+        print(agreement(runs))
+    print(refusal_run(folder, bundle, rows, 2.0 * knee, args, scale))
 
 
 def redo(args: argparse.Namespace) -> None:
@@ -205,7 +255,7 @@ def redo(args: argparse.Namespace) -> None:
         bundle = prepare(folder, sorted({runs[n]["policy"] for n in todo}))
         for n in todo:
             old = runs[n]
-            new = live(folder, bundle, old["policy"], rows, old["rate_rps"], args, old["seed"])
+            new = live(folder, bundle, old["policy"], rows, old["rate_rps"], args, old["seed"], SYNTHETIC)
             print(
                 f"{old['policy']} {old['factor']}x: lag {old['lag_p99_ms']:.1f} -> {new['lag_p99_ms']:.1f} ms",
                 flush=True,
@@ -216,15 +266,17 @@ def redo(args: argparse.Namespace) -> None:
     print(agreement(runs))
 
 
-def refusal_run(folder: Path, bundle: Path, rows: Sequence[TraceRow], rate: float, args: argparse.Namespace) -> str:
+def refusal_run(
+    folder: Path, bundle: Path, rows: Sequence[TraceRow], rate: float, args: argparse.Namespace, scale: Scale
+) -> str:
     from seekserve.bench.prompts import Prompts
 
-    arrivals = arrivals_for(rows, rate, args.duration_s, 50)
+    arrivals = arrivals_for(rows, rate, args.duration_s, 50, scale)
     words = Prompts(None, seed=0)
     texts = {each.prompt_tokens: words.request_for(each, stream=True).prompt or "" for each in arrivals}
     with served(folder, "paced") as launch:
         options = Options(drain_s=args.drain_s, seed=50)
-        recording = recorded(launch.grpc_address, bundle, arrivals, options, as_text=True)
+        recording = recorded(launch.grpc_address, bundle, arrivals, options, as_text=True, scale=scale)
     return refusals(recording, texts)
 
 

@@ -3,8 +3,9 @@
     T = base(n) + d * K + q * sum(2 * before * c + c^2)
 
 `base` is linear between knots and never falls, so its steps, d and q are all non-negative: the fit is one convex
-problem, solved exactly (Lawson and Hanson, Solving Least Squares Problems, 1974, chapter 23). Steps that a busy machine
-or a first touch made long are set aside once, by their distance from the first fit.
+problem, solved exactly (Lawson and Hanson, Solving Least Squares Problems, 1974, chapter 23). Errors are taken relative
+to the prediction, again and again: relative to the measured times the model would come out too fast, because a long
+step would make a small error. Steps that a first touch or a compiler made many times too long are set aside.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ __all__ = ["Fit", "fit_steps", "nnls", "relative_errors"]
 
 _LEAST_SAMPLES = 30
 _FEWEST_AT_A_KNOT = 3
-_OUTLIER_SCALES = 5.0
-"""Robust standard deviations (1.4826 median absolute deviations) beyond which a step is set aside."""
+_OUTLIER_TIMES = 5.0
+"""A step this many times as long or as short as predicted is set aside; lesser stalls belong to the machine."""
+_ROUNDS = 4
 _HELD_OUT_EVERY = 5
 
 
@@ -129,17 +131,14 @@ def _knots(tokens: Sequence[int]) -> list[int]:
 
 def _solve(samples: Sequence[StepSample], knots: Sequence[int], source: str) -> StepModel:
     ms = np.array([each.step_ms for each in samples])
-    tokens = np.array([each.tokens for each in samples], dtype=float)
-    columns = [np.ones(len(samples))]
-    for n, (low, high) in enumerate(itertools.pairwise(knots)):
-        part = (tokens - low) / (high - low)
-        columns.append(np.clip(part, 0.0, None if n == len(knots) - 2 else 1.0))
-    columns.append(np.array([each.kv_tokens for each in samples], dtype=float))
-    columns.append(np.array([each.attention_tokens2 for each in samples], dtype=float))
-    a = np.stack(columns, axis=1) / ms[:, None]
-    # Columns of one size: a tolerance that fits the first would else hide the last.
-    scale = np.maximum(np.linalg.norm(a, axis=0), 1e-12)
-    x = nnls(a / scale, np.ones(len(samples))) / scale
+    design = _design(samples, knots)
+    weights = 1.0 / ms
+    for _ in range(_ROUNDS):
+        a = design * weights[:, None]
+        # Columns of one size: a tolerance that fits the first would else hide the last.
+        scale = np.maximum(np.linalg.norm(a, axis=0), 1e-12)
+        x = nnls(a / scale, ms * weights) / scale
+        weights = 1.0 / np.maximum(design @ x, 1e-9)
     base = np.cumsum(x[: len(knots)])
     return StepModel(
         base_points=tuple((knot, round(float(value), 4)) for knot, value in zip(knots, base, strict=True)),
@@ -149,11 +148,26 @@ def _solve(samples: Sequence[StepSample], knots: Sequence[int], source: str) -> 
     )
 
 
+def _design(samples: Sequence[StepSample], knots: Sequence[int]) -> Floats:
+    """Shape [samples, knots + 2]: base at the first knot, its rises to each next one, resident tokens, attention."""
+    tokens = np.array([each.tokens for each in samples], dtype=float)
+    columns = [np.ones(len(samples))]
+    for n, (low, high) in enumerate(itertools.pairwise(knots)):
+        part = (tokens - low) / (high - low)
+        columns.append(np.clip(part, 0.0, None if n == len(knots) - 2 else 1.0))
+    columns.append(np.array([each.kv_tokens for each in samples], dtype=float))
+    columns.append(np.array([each.attention_tokens2 for each in samples], dtype=float))
+    return np.stack(columns, axis=1)
+
+
 def _without_outliers(samples: Sequence[StepSample], model: StepModel) -> list[StepSample]:
-    logs = np.array([np.log(each.step_ms / max(_predicted(model, each), 1e-9)) for each in samples])
-    middle = float(np.median(logs))
-    scale = max(1.4826 * float(np.median(np.abs(logs - middle))), 0.01)
-    return [each for each, log in zip(samples, logs, strict=True) if abs(log - middle) <= _OUTLIER_SCALES * scale]
+    ratios = [each.step_ms / max(_predicted(model, each), 1e-9) for each in samples]
+    middle = float(np.median(ratios))
+    return [
+        each
+        for each, ratio in zip(samples, ratios, strict=True)
+        if middle / _OUTLIER_TIMES <= ratio <= middle * _OUTLIER_TIMES
+    ]
 
 
 def _predicted(model: StepModel, sample: StepSample) -> float:
