@@ -29,6 +29,8 @@ class EngineEstimate:
         """Held by decoding requests."""
         self.step_ms = 0.0
         """Decayed mean of measured steps."""
+        self.tokens_per_step = 1.0
+        """Decayed mean of what a decoding request gets out of a step: more than one with speculation."""
         self.unread_ms = 0.0
         """Prompts that the engine holds and has not read, in model time."""
         self.revision = 0
@@ -73,6 +75,12 @@ class EngineEstimate:
             return 0.0
         steps = self.steps
         return self.bias * (steps.base_ms(self.count) + steps.kv_read_ms_per_token * self.kv_tokens)
+
+    @property
+    def token_ms(self) -> float:
+        """In which a decoding request makes one token, prompts read meanwhile among it."""
+        step_ms = self.step_ms or self.next_decode_ms()
+        return max(step_ms / self.tokens_per_step, 1e-3)
 
     def next_decode_ms(self) -> float:
         """The same with one request more."""
@@ -139,7 +147,10 @@ class EngineEstimate:
         if tokens and report.step_ms > 0.0:
             self._learn(tokens, attention, report.step_ms)
         if self.decoding:
-            self._produced += report.decode_tokens / self.decoding
+            each = report.decode_tokens / self.decoding
+            self._produced += each
+            if report.step_ms > 0.0:
+                self.tokens_per_step += self._options.bias_gain * (max(each, 1.0) - self.tokens_per_step)
             self.kv_tokens += report.decode_tokens
         self.revision += 1
 

@@ -24,9 +24,11 @@ from .ramp import Ramp
 from .refusals import Refusal
 from .reserve import Reserve
 from .tenants import Tenants
+from .turnover import Turnover
 from .types import StepReport
 
 __all__ = ["PacedGate"]
+
 
 
 class PacedGate:
@@ -39,6 +41,8 @@ class PacedGate:
         self._lengths: dict[str, int] = {}
         self._held_tokens = 0.0
         """KV tokens that requests in the engine are expected to come to."""
+        self._held = Turnover(start_tokens=options.start_output_tokens, gain=options.length_gain)
+        self._capacity_blocks = kv.capacity_blocks
         self._room_tokens = options.kv_share * kv.capacity_blocks * kv.block_tokens
         self._long: str | None = None
         """The long prompt that the engine is reading."""
@@ -46,7 +50,11 @@ class PacedGate:
         self._asked_share = 0.0
         """Urgent prompts that arrived lately, in engine time by time."""
         self._asked_s = 0.0
-        self._mean_price_ms = 0.0
+        self._asked_requests = self._asked_blocks = 0.0
+        """The same in requests, and in the cache that they may come to need."""
+        self._mean_price_ms = self._mean_stay = 0.0
+        self._harm_left = 0.0
+        """Urgent requests that long offline prompts may still cost."""
         self._asked_by_class: dict[str, float] = {}
         self.ladder = Ladder(policy.rungs, up_s=options.rung_up_s, down_s=options.rung_down_s)
         self._ramp = Ramp(
@@ -68,6 +76,8 @@ class PacedGate:
         self.ladder.replace(policy.rungs, up_s=policy.paced.rung_up_s, down_s=policy.paced.rung_down_s)
         self._is_offline = {name: each.is_offline for name, each in policy.classes.items()}
         self._is_default_offline = self._is_offline[policy.default_class]
+        deadlines_ms = [each.deadline_ms for each in policy.classes.values() if not each.is_offline]
+        self._least_deadline_ms = float(min(deadlines_ms, default=0))
         urgent = [each.priority for each in policy.classes.values() if not each.is_offline]
         self._top_priority = min(urgent, default=0)
         self._lengths = {**dict.fromkeys(policy.classes, 0), **{k: n for k, n in self._lengths.items() if n}}
@@ -107,6 +117,18 @@ class PacedGate:
     def _judge_offline(self, entry: Entry, now: float) -> Refusal | None:
         """As much is taken as can be served in good time, under pressure by the floor alone: what would wait until its
         deadline is better told so now, and an empty queue would be no floor at all."""
+        self._forget_asked(now)
+        harm = self._harm(entry)
+        if harm > self._harm_left and self.engine.count:
+            gain_per_s = self._options.offline_harm * self._asked_requests / self._options.demand_memory_s
+            wait_ms = 1000.0 * (harm - self._harm_left) / max(gain_per_s, 1e-9)
+            if wait_ms > 1000.0 * (entry.deadline_s - now):
+                return Refusal(
+                    code=ErrorCode.OVERLOADED,
+                    reason=f"while its prompt of {entry.prompt_tokens} tokens is read about {harm:.0f} urgent requests "
+                    "would come too late; it has to wait for a quieter time",
+                    wait_ms=wait_ms,
+                )
         is_pressed = self.ladder.rung.refuse_offline or self.ladder.rung.critical_only
         spare = 0.0 if is_pressed else 1.0 - self._demand_at(now)
         share = max(self._options.offline_floor, spare)
@@ -132,13 +154,21 @@ class PacedGate:
         wait_ms = short_ms / self._share
         missing = tenants.urgent + 1 - (self._most_running - engine.count)
         if missing > 0:
-            wait_ms = max(wait_ms, self._slot_wait_ms(entry, missing))
+            growth = self._ramp.growth_per_ms
+            slot_ms = self._held.slots_ms(missing, engine.token_ms, growth_per_ms=growth)
+            wait_ms = max(wait_ms, self._options.wait_margin * slot_ms)
+        missing = tenants.urgent_blocks + entry.need_blocks - (self._capacity_blocks - self._held.blocks)
+        if missing > 0:
+            wait_ms = max(wait_ms, self._cache_wait_ms(entry, missing))
         read_ms = bias * (engine.unread_ms + price_ms) * self._stretch
         return (wait_ms if wait_ms > 0.0 else 0.0) + read_ms + self._next_decode_ms
 
-    def _slot_wait_ms(self, entry: Entry, missing: int) -> float:
-        """Where the batch is full, or still being ramped up: until as many have ended as wait before this one."""
-        return missing * entry.expected_tokens * self.engine.decode_ms() / max(self._most_running, 1)
+    def _cache_wait_ms(self, entry: Entry, missing: float) -> float:
+        """Until so many blocks that are reserved now are free. Who holds many for long must leave room for others."""
+        above = entry.need_blocks * entry.expected_tokens / self._mean_stay - 1.0
+        if above > 0.0:
+            missing += self._options.dear_cushion * above * entry.need_blocks
+        return self._options.wait_margin * self._held.blocks_ms(missing, self.engine.token_ms)
 
     def _dearness_ms(self, entry: Entry, now: float) -> float:
         """A dear prompt must leave room for the many cheap ones that come while it is read, unless its tenant asks for
@@ -190,21 +220,42 @@ class PacedGate:
     def _note_asked(self, entry: Entry, now: float) -> None:
         memory_s, price_ms, name = self._options.demand_memory_s, entry.price_ms, entry.request_class
         more = price_ms / (1000.0 * memory_s)
-        asked = self._asked_by_class
         if now > self._asked_s:
-            keep = math.exp((self._asked_s - now) / memory_s)
-            asked = {each: share * keep for each, share in asked.items() if share > 1e-6}
-            self._asked_by_class, self._asked_s = asked, now
+            self._forget_asked(now)
+        asked = self._asked_by_class
+        self._asked_requests += 1.0
+        self._harm_left = min(self._harm_left + self._options.offline_harm, self._options.offline_harm_cap_requests)
+        self._asked_blocks += entry.need_blocks
+        stay = entry.need_blocks * entry.expected_tokens
+        self._mean_stay += 0.01 * (stay - self._mean_stay) if self._mean_stay else stay
         asked[name] = asked[name] + more if name in asked else more
         self._asked_share = sum(asked.values())
         mean = self._mean_price_ms
         self._mean_price_ms = mean + 0.01 * (price_ms - mean) if mean else price_ms
         self._tenants.note_asked(entry.tenant, more, now, memory_s)
 
+    def _forget_asked(self, now: float) -> None:
+        keep = math.exp(min(self._asked_s - now, 0.0) / self._options.demand_memory_s)
+        self._asked_by_class = {name: share * keep for name, share in self._asked_by_class.items() if share > 1e-6}
+        self._asked_share = sum(self._asked_by_class.values())
+        self._asked_requests *= keep
+        self._asked_blocks *= keep
+        self._asked_s = now
+
     def _demand_at(self, now: float) -> float:
         """Urgent work that arrives over what the engine can take at its target: above 1 some must be refused."""
+        engine, held, memory_s = self.engine, self._held, self._options.demand_memory_s
+        faded = math.exp(-max(0.0, now - self._asked_s) / memory_s)
+        prompts = engine.bias * self._asked_share / self._prefill_share
+        held_s = held.tokens_per_end * engine.token_ms / 1000.0
+        cache = self._asked_blocks * held_s / (memory_s * self._capacity_blocks)
+        return faded * max(prompts, cache)
+
+    def _slot_demand_at(self, now: float) -> float:
+        """The same of batch slots: too few while the engine is new."""
         faded = math.exp(-max(0.0, now - self._asked_s) / self._options.demand_memory_s)
-        return self.engine.bias * self._asked_share * faded / self._prefill_share
+        held_s = self._held.tokens_per_end * self.engine.token_ms / 1000.0
+        return faded * self._asked_requests * held_s / (self._options.demand_memory_s * self._most_running)
 
     # Queue
 
@@ -237,6 +288,7 @@ class PacedGate:
 
     def tick(self, reserve: Reserve, now: float) -> None:
         """Before each round of releases."""
+        self._capacity_blocks = reserve.capacity_blocks
         self._room_tokens = self._options.kv_share * reserve.capacity_blocks * self._block_tokens
         self.ladder.update(max(self._demand_at(now), self._held_tokens / self._room_tokens), now)
         self._most_running = self._ramp.limit(
@@ -272,7 +324,8 @@ class PacedGate:
         return head if self._credit_ms > 0.0 and self._may_go(head, reserve) else None
 
     def _next_by_floor(self, reserve: Reserve) -> Entry | None:
-        head = self._tenants.first_offline()
+        first = self._tenants.first_offline
+        head = first(lambda each: not self._harm(each)) or first(lambda each: True)
         if head is None or self._floor_ms < self._whole_ms(head):
             return None
         return head if self._may_go(head, reserve) else None
@@ -280,16 +333,29 @@ class PacedGate:
     def _next_offline(self, reserve: Reserve, now: float) -> Entry | None:
         """Into what urgent work leaves."""
         if not self._tenants.urgent and not self.engine.count:
-            return self._first_offline_that_fits(reserve)  # nothing is idle because of pressure that is over
+            # Nothing is idle because of pressure that is over, or for fear of requests that may come.
+            return self._first_offline_that_fits(reserve, math.inf)
         if self._tenants.urgent or self.ladder.rung.stop_offline or self._credit_ms <= 0.5 * self._credit_cap_ms:
             return None
-        if self._demand_at(now) * self._options.offline_headroom > 1.0:
+        if max(self._demand_at(now), self._slot_demand_at(now)) * self._options.offline_headroom > 1.0:
             return None
-        return self._first_offline_that_fits(reserve)
+        head = self._first_offline_that_fits(reserve, self._harm_left)
+        if head is not None:
+            self._harm_left -= self._harm(head)
+        return head
 
-    def _first_offline_that_fits(self, reserve: Reserve) -> Entry | None:
-        head = self._tenants.first_offline()
+    def _first_offline_that_fits(self, reserve: Reserve, most_harm: float) -> Entry | None:
+        head = self._tenants.first_offline(lambda each: self._harm(each) <= most_harm)
         return head if head is not None and self._may_go(head, reserve) else None
+
+    def _harm(self, entry: Entry) -> float:
+        """Urgent requests that would come too late because they come while this prompt is read: the engine reads
+        prompts to their end, one after the other."""
+        engine = self.engine
+        if self._seen != engine.revision:
+            self._look()
+        late_ms = engine.bias * (engine.unread_ms + entry.price_ms) * self._stretch - self._least_deadline_ms
+        return max(0.0, late_ms) / 1000.0 * self._asked_requests / self._options.demand_memory_s
 
     def _may_go(self, entry: Entry, reserve: Reserve) -> bool:
         """Held back while prompts enough are in the engine: more would wait there, out of our order. Of long ones, one
@@ -314,6 +380,7 @@ class PacedGate:
         self._held_tokens += entry.prompt_tokens + entry.expected_tokens
         if entry.prompt_tokens > self._options.long_prompt_tokens:
             self._long = entry.id
+        self._held.started(entry)
         self.engine.start(entry)
 
     # Engine
@@ -321,6 +388,7 @@ class PacedGate:
     def observe(self, report: StepReport) -> None:
         engine = self.engine
         engine.observe(report)
+        self._held.made(report.decode_tokens + len(report.firsts))
         for id in report.firsts:
             if engine.first_token(id) and self._long == id:
                 self._long = None
@@ -336,6 +404,7 @@ class PacedGate:
     def ended(self, entry: Entry, tokens: int) -> None:
         if not self.engine.end(entry.id):
             return
+        self._held.ended(entry)
         if self._long == entry.id:
             self._long = None
         count = self.engine.count

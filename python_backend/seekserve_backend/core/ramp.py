@@ -6,6 +6,8 @@ be judged by its worst minute.
 
 from __future__ import annotations
 
+import math
+
 __all__ = ["Ramp"]
 
 
@@ -16,6 +18,8 @@ class Ramp:
         self._most = most_requests
         self._since_s: float | None = None
         self._warm_s = 0.0
+        self.growth_per_ms = 0.0
+        """How fast the limit rises, as of the last look at it."""
 
     def restart(self) -> None:
         self._since_s = None
@@ -23,7 +27,8 @@ class Ramp:
 
     def limit(self, now: float, *, is_slow: bool) -> int:
         """Requests that may run. Time while steps miss their target does not count."""
-        if self._warm_s == float("inf") or self._doubling_s <= 0.0:
+        self.growth_per_ms = 0.0
+        if self._warm_s == math.inf or self._doubling_s <= 0.0:
             return self._most
         if self._since_s is not None and not is_slow:
             self._warm_s += max(0.0, now - self._since_s)
@@ -31,6 +36,7 @@ class Ramp:
         doublings = self._warm_s / self._doubling_s
         limit = self._start * 2.0 ** min(doublings, 40.0)
         if limit >= self._most:
-            self._warm_s = float("inf")
+            self._warm_s = math.inf
             return self._most
+        self.growth_per_ms = 0.0 if is_slow else math.log(2.0) * limit / (1000.0 * self._doubling_s)
         return int(limit)

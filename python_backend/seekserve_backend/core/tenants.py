@@ -8,9 +8,10 @@ it did not use is not saved up.
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from operator import attrgetter
 
 from .entry import Entry
@@ -22,11 +23,12 @@ _ASKS = 1e-3
 """Below this part of the engine's time a tenant does not count as asking."""
 
 _MOST_SUMMED = 256
+_PASSED = 16
 _served_ms = attrgetter("served_ms")
 
 
 class Tenant:
-    __slots__ = ("asked_s", "asked_share", "heap", "name", "offline", "served_ms", "urgent", "urgent_ms", "weight")
+    __slots__ = ("asked_s", "asked_share", "heap", "name", "offline", "served_ms", "urgent", "urgent_blocks", "urgent_ms", "weight")
 
     def __init__(self, name: str, weight: float) -> None:
         self.name = name
@@ -37,6 +39,7 @@ class Tenant:
         """(deadline, order, id), with ids that have left still in it"""
         self.urgent: dict[str, Entry] = {}
         self.urgent_ms = 0.0
+        self.urgent_blocks = 0
         self.offline: OrderedDict[str, Entry] = OrderedDict()
         self.asked_share = 0.0
         """Urgent prompts that arrived lately, in engine time by time; as of `asked_s`."""
@@ -55,8 +58,9 @@ class Tenant:
             heapq.heappop(heap)
         return None
 
-    def first_offline(self) -> Entry | None:
-        return next(iter(self.offline.values()), None)
+    def first_offline(self, may_go: Callable[[Entry], bool]) -> Entry | None:
+        """The first that may, or None; those behind a few that may not are not looked at."""
+        return next(filter(may_go, itertools.islice(self.offline.values(), _PASSED)), None)
 
 
 class Tenants:
@@ -64,6 +68,8 @@ class Tenants:
         self._all: dict[str, Tenant] = {}
         self._weights: Mapping[str, float] = {}
         self.urgent = 0
+        self.urgent_blocks = 0
+        """Of cache, that waiting urgent requests may come to need."""
         self.offline = 0
         self.offline_ms = 0.0
         """Engine time of all waiting offline work to its end."""
@@ -92,7 +98,9 @@ class Tenants:
             heapq.heappush(tenant.heap, (entry.due_s, entry.order, entry.id))
             tenant.urgent[entry.id] = entry
             tenant.urgent_ms += entry.price_ms
+            tenant.urgent_blocks += entry.need_blocks
             self.urgent += 1
+            self.urgent_blocks += entry.need_blocks
 
     def remove(self, entry: Entry) -> None:
         tenant = self._all[entry.tenant]
@@ -103,7 +111,9 @@ class Tenants:
             return
         del tenant.urgent[entry.id]
         tenant.urgent_ms = tenant.urgent_ms - entry.price_ms if tenant.urgent else 0.0
+        tenant.urgent_blocks -= entry.need_blocks
         self.urgent -= 1
+        self.urgent_blocks -= entry.need_blocks
         if len(tenant.heap) > 2 * len(tenant.urgent) + 64:
             tenant.heap = [item for item in tenant.heap if item[2] in tenant.urgent]
             heapq.heapify(tenant.heap)
@@ -151,9 +161,9 @@ class Tenants:
             return tenant.first_urgent()
         return None
 
-    def first_offline(self) -> Entry | None:
+    def first_offline(self, may_go: Callable[[Entry], bool]) -> Entry | None:
         waiting = [tenant for tenant in self._all.values() if tenant.offline]
-        return min(waiting, key=_served_ms).first_offline() if waiting else None
+        return min(waiting, key=_served_ms).first_offline(may_go) if waiting else None
 
     def ahead_ms(self, entry: Entry) -> float:
         """Prompts that go before this urgent one: its own tenant's, and of each other's as much as its turn allows."""
