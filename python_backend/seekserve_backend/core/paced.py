@@ -16,6 +16,7 @@ from ..contract.policy import ClassPolicy, Policy
 from ..contract.refusal import ErrorCode
 from ..contract.rungs import Rung
 from ..contract.step_model import StepModel
+from .demand import Demand
 from .entry import Entry
 from .estimate import EngineEstimate
 from .lengths import OutputLengths
@@ -28,7 +29,6 @@ from .turnover import Turnover
 from .types import StepReport
 
 __all__ = ["PacedGate"]
-
 
 
 class PacedGate:
@@ -47,15 +47,9 @@ class PacedGate:
         self._long: str | None = None
         """The long prompt that the engine is reading."""
         self._floor_ms = 0.0
-        self._asked_share = 0.0
-        """Urgent prompts that arrived lately, in engine time by time."""
-        self._asked_s = 0.0
-        self._asked_requests = self._asked_blocks = 0.0
-        """The same in requests, and in the cache that they may come to need."""
-        self._mean_price_ms = self._mean_stay = 0.0
+        self._asked = Demand()
         self._harm_left = 0.0
         """Urgent requests that long offline prompts may still cost."""
-        self._asked_by_class: dict[str, float] = {}
         self.ladder = Ladder(policy.rungs, up_s=options.rung_up_s, down_s=options.rung_down_s)
         self._ramp = Ramp(
             start_requests=options.ramp_start_requests,
@@ -98,7 +92,9 @@ class PacedGate:
         self.prepare(entry)
         if entry.is_offline:
             return self._judge_offline(entry, now)
-        self._note_asked(entry, now)
+        share = self._asked.note(entry, now, self._options.demand_memory_s)
+        self._tenants.note_asked(entry.tenant, share, now, self._options.demand_memory_s)
+        self._harm_left = min(self._harm_left + self._options.offline_harm, self._options.offline_harm_cap_requests)
         rung = self.ladder.rung
         if (rung.shed_by_priority or rung.critical_only) and not entry.is_probe:
             by_rung = self._shed_by_rung(entry, rung)
@@ -117,10 +113,10 @@ class PacedGate:
     def _judge_offline(self, entry: Entry, now: float) -> Refusal | None:
         """As much is taken as can be served in good time, under pressure by the floor alone: what would wait until its
         deadline is better told so now, and an empty queue would be no floor at all."""
-        self._forget_asked(now)
+        self._asked.forget(now, self._options.demand_memory_s)
         harm = self._harm(entry)
         if harm > self._harm_left and self.engine.count:
-            gain_per_s = self._options.offline_harm * self._asked_requests / self._options.demand_memory_s
+            gain_per_s = self._options.offline_harm * self._asked.requests / self._options.demand_memory_s
             wait_ms = 1000.0 * (harm - self._harm_left) / max(gain_per_s, 1e-9)
             if wait_ms > 1000.0 * (entry.deadline_s - now):
                 return Refusal(
@@ -149,26 +145,27 @@ class PacedGate:
             self._look()
         price_ms, tenants = entry.price_ms, self._tenants
         short_ms = bias * (tenants.ahead_ms(entry) + price_ms) - self._credit_ms
-        if price_ms > self._mean_price_ms:
+        if price_ms > self._asked.usual_price_ms:
             short_ms += self._options.dear_cushion * bias * self._dearness_ms(entry, now)
         wait_ms = short_ms / self._share
-        missing = tenants.urgent + 1 - (self._most_running - engine.count)
-        if missing > 0:
-            growth = self._ramp.growth_per_ms
-            slot_ms = self._held.slots_ms(missing, engine.token_ms, growth_per_ms=growth)
-            wait_ms = max(wait_ms, self._options.wait_margin * slot_ms)
-        missing = tenants.urgent_blocks + entry.need_blocks - (self._capacity_blocks - self._held.blocks)
-        if missing > 0:
-            wait_ms = max(wait_ms, self._cache_wait_ms(entry, missing))
+        slots = tenants.urgent + 1 - (self._most_running - engine.count)
+        blocks = tenants.urgent_blocks + entry.need_blocks - (self._capacity_blocks - self._held.blocks)
+        if slots > 0 or blocks > 0:
+            wait_ms = max(wait_ms, self._room_ms(entry, slots, blocks))
         read_ms = bias * (engine.unread_ms + price_ms) * self._stretch
         return (wait_ms if wait_ms > 0.0 else 0.0) + read_ms + self._next_decode_ms
 
-    def _cache_wait_ms(self, entry: Entry, missing: float) -> float:
-        """Until so many blocks that are reserved now are free. Who holds many for long must leave room for others."""
-        above = entry.need_blocks * entry.expected_tokens / self._mean_stay - 1.0
-        if above > 0.0:
-            missing += self._options.dear_cushion * above * entry.need_blocks
-        return self._options.wait_margin * self._held.blocks_ms(missing, self.engine.token_ms)
+    def _room_ms(self, entry: Entry, slots: int, blocks: int) -> float:
+        """Until so many slots and blocks have changed hands; either may be none. Longer for those that will hold them
+        longer than usual: for one of these several others could be served."""
+        asked, held_ms, wait_ms = self._asked, 1000.0 * self._held_s, 0.0
+        if slots > 0:
+            per_ms = self._most_running / held_ms + self._ramp.growth_per_ms(slots)
+            wait_ms = slots / per_ms * entry.expected_tokens / max(asked.usual_tokens, 1.0)
+        if blocks > 0:
+            stay = entry.need_blocks * entry.expected_tokens / max(asked.usual_stay, 1.0)
+            wait_ms = max(wait_ms, stay * blocks * held_ms / self._capacity_blocks)
+        return self._options.wait_margin * wait_ms
 
     def _dearness_ms(self, entry: Entry, now: float) -> float:
         """A dear prompt must leave room for the many cheap ones that come while it is read, unless its tenant asks for
@@ -176,7 +173,7 @@ class PacedGate:
         capacity, memory_s = self._prefill_share / self.engine.bias, self._options.demand_memory_s
         if self._tenants.asks_for_less_than_its_share(entry.tenant, capacity, now, memory_s=memory_s):
             return 0.0
-        return entry.price_ms - self._mean_price_ms
+        return entry.price_ms - self._asked.usual_price_ms
 
     @property
     def _prefill_share(self) -> float:
@@ -199,12 +196,12 @@ class PacedGate:
             return None
         part = 1.0
         if not rung.critical_only:
-            excess = self._asked_share - self._prefill_share / self.engine.bias
-            for name in sorted(self._asked_by_class, key=lambda each: -self._rules(each).priority):
+            excess = self._asked.share - self._prefill_share / self.engine.bias
+            for name in sorted(self._asked.by_class, key=lambda each: -self._rules(each).priority):
                 if name == entry.request_class:
                     break
-                excess -= self._asked_by_class[name]
-            part = excess / max(self._asked_by_class.get(entry.request_class, 0.0), 1e-9)
+                excess -= self._asked.by_class[name]
+            part = excess / max(self._asked.by_class.get(entry.request_class, 0.0), 1e-9)
         # By tenant, so that the same ones are served throughout instead of all now and then.
         slot = zlib.crc32((entry.tenant or entry.id).encode()) % 128
         return self._by_rung(entry, f"class {entry.request_class} is shed") if slot < 128.0 * part else None
@@ -217,45 +214,29 @@ class PacedGate:
             wait_ms=1000.0 * (300.0 if entry.is_offline else self._options.rung_down_s),
         )
 
-    def _note_asked(self, entry: Entry, now: float) -> None:
-        memory_s, price_ms, name = self._options.demand_memory_s, entry.price_ms, entry.request_class
-        more = price_ms / (1000.0 * memory_s)
-        if now > self._asked_s:
-            self._forget_asked(now)
-        asked = self._asked_by_class
-        self._asked_requests += 1.0
-        self._harm_left = min(self._harm_left + self._options.offline_harm, self._options.offline_harm_cap_requests)
-        self._asked_blocks += entry.need_blocks
-        stay = entry.need_blocks * entry.expected_tokens
-        self._mean_stay += 0.01 * (stay - self._mean_stay) if self._mean_stay else stay
-        asked[name] = asked[name] + more if name in asked else more
-        self._asked_share = sum(asked.values())
-        mean = self._mean_price_ms
-        self._mean_price_ms = mean + 0.01 * (price_ms - mean) if mean else price_ms
-        self._tenants.note_asked(entry.tenant, more, now, memory_s)
-
-    def _forget_asked(self, now: float) -> None:
-        keep = math.exp(min(self._asked_s - now, 0.0) / self._options.demand_memory_s)
-        self._asked_by_class = {name: share * keep for name, share in self._asked_by_class.items() if share > 1e-6}
-        self._asked_share = sum(self._asked_by_class.values())
-        self._asked_requests *= keep
-        self._asked_blocks *= keep
-        self._asked_s = now
-
     def _demand_at(self, now: float) -> float:
         """Urgent work that arrives over what the engine can take at its target: above 1 some must be refused."""
-        engine, held, memory_s = self.engine, self._held, self._options.demand_memory_s
-        faded = math.exp(-max(0.0, now - self._asked_s) / memory_s)
-        prompts = engine.bias * self._asked_share / self._prefill_share
-        held_s = held.tokens_per_end * engine.token_ms / 1000.0
-        cache = self._asked_blocks * held_s / (memory_s * self._capacity_blocks)
-        return faded * max(prompts, cache)
+        engine, asked, memory_s = self.engine, self._asked, self._options.demand_memory_s
+        prompts = engine.bias * asked.share / self._prefill_share
+        cache = asked.blocks * self._held_s / (memory_s * self._capacity_blocks)
+        return self._faded(now) * max(prompts, cache)
 
     def _slot_demand_at(self, now: float) -> float:
         """The same of batch slots: too few while the engine is new."""
-        faded = math.exp(-max(0.0, now - self._asked_s) / self._options.demand_memory_s)
-        held_s = self._held.tokens_per_end * self.engine.token_ms / 1000.0
-        return faded * self._asked_requests * held_s / (self._options.demand_memory_s * self._most_running)
+        return (
+            self._faded(now)
+            * self._asked.requests
+            * self._held_s
+            / (self._options.demand_memory_s * self._most_running)
+        )
+
+    def _faded(self, now: float) -> float:
+        return math.exp(min(self._asked.at_s - now, 0.0) / self._options.demand_memory_s)
+
+    @property
+    def _held_s(self) -> float:
+        """How long a request holds its slot and its cache."""
+        return self._held.tokens_per_end * self.engine.token_ms / 1000.0
 
     # Queue
 
@@ -355,7 +336,7 @@ class PacedGate:
         if self._seen != engine.revision:
             self._look()
         late_ms = engine.bias * (engine.unread_ms + entry.price_ms) * self._stretch - self._least_deadline_ms
-        return max(0.0, late_ms) / 1000.0 * self._asked_requests / self._options.demand_memory_s
+        return max(0.0, late_ms) / 1000.0 * self._asked.requests / self._options.demand_memory_s
 
     def _may_go(self, entry: Entry, reserve: Reserve) -> bool:
         """Held back while prompts enough are in the engine: more would wait there, out of our order. Of long ones, one

@@ -18,8 +18,8 @@ class Ramp:
         self._most = most_requests
         self._since_s: float | None = None
         self._warm_s = 0.0
-        self.growth_per_ms = 0.0
-        """How fast the limit rises, as of the last look at it."""
+        self._limit = math.inf
+        """As of the last look at it; infinite while it does not rise."""
 
     def restart(self) -> None:
         self._since_s = None
@@ -27,7 +27,7 @@ class Ramp:
 
     def limit(self, now: float, *, is_slow: bool) -> int:
         """Requests that may run. Time while steps miss their target does not count."""
-        self.growth_per_ms = 0.0
+        self._limit = math.inf
         if self._warm_s == math.inf or self._doubling_s <= 0.0:
             return self._most
         if self._since_s is not None and not is_slow:
@@ -38,5 +38,12 @@ class Ramp:
         if limit >= self._most:
             self._warm_s = math.inf
             return self._most
-        self.growth_per_ms = 0.0 if is_slow else math.log(2.0) * limit / (1000.0 * self._doubling_s)
+        if not is_slow:
+            self._limit = limit
         return int(limit)
+
+    def growth_per_ms(self, requests: int) -> float:
+        """How fast the limit rises until so many more requests may run."""
+        if self._limit == math.inf:
+            return 0.0
+        return requests / (1000.0 * self._doubling_s * math.log2(1.0 + requests / self._limit))

@@ -28,7 +28,18 @@ _served_ms = attrgetter("served_ms")
 
 
 class Tenant:
-    __slots__ = ("asked_s", "asked_share", "heap", "name", "offline", "served_ms", "urgent", "urgent_blocks", "urgent_ms", "weight")
+    __slots__ = (
+        "asked_s",
+        "asked_share",
+        "heap",
+        "name",
+        "offline",
+        "served_ms",
+        "urgent",
+        "urgent_blocks",
+        "urgent_ms",
+        "weight",
+    )
 
     def __init__(self, name: str, weight: float) -> None:
         self.name = name
