@@ -65,7 +65,9 @@ class PacedGate:
         self._options = self.engine.options = policy.paced
         self._seen = -1
         promised = [each.tpot_slo_ms for each in policy.classes.values() if each.tpot_slo_ms and not each.is_offline]
-        self.target_ms = policy.paced.slo_margin * min(promised, default=policy.paced.default_tpot_slo_ms)
+        self._token_target_ms = policy.paced.slo_margin * min(promised, default=policy.paced.default_tpot_slo_ms)
+        self.target_ms = self._token_target_ms * self.engine.tokens_per_step
+        """Of a step."""
         self._tenants.replace_weights(policy.tenant_weights)
         self.ladder.replace(policy.rungs, up_s=policy.paced.rung_up_s, down_s=policy.paced.rung_down_s)
         self._is_offline = {name: each.is_offline for name, each in policy.classes.items()}
@@ -375,6 +377,7 @@ class PacedGate:
                 self._long = None
         if report.step_ms <= 0.0:
             return
+        self.target_ms = self._token_target_ms * engine.tokens_per_step
         decode_ms = min(engine.decode_ms(), report.step_ms)
         left_ms = max(self.target_ms - decode_ms, self._options.min_prefill_share * self.target_ms)
         self._credit_ms = min(self._credit_ms + left_ms, self._credit_cap_ms)
