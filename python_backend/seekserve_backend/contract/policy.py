@@ -121,6 +121,8 @@ class PacedOptions:
     dear_cushion: float = 3.0
     """How many times what a prompt costs above the mean must be free before it is let in: one dear prompt keeps many
     cheap ones waiting. 0: all alike."""
+    wait_margin: float = 2.0
+    """How many times the mean time a wait for slots or cache is taken to last: who ends when is a matter of luck."""
     kv_share: float = 0.95
     """Part of the cache that expected lengths may fill."""
     long_prompt_tokens: int = 8192
@@ -138,6 +140,10 @@ class PacedOptions:
     """Part of the engine's time that waiting offline work gets whatever the pressure."""
     offline_patience: float = 0.5
     """Offline requests are taken while they need wait no longer than this part of their deadline."""
+    offline_harm: float = 0.01
+    """Part of the urgent requests that may be refused because a long offline prompt was being read."""
+    offline_harm_cap_requests: float = 32.0
+    """Of these, as many may be saved up."""
     offline_floor_cap_ms: float = 10_000.0
     """Floor time that may be saved up."""
     start_output_tokens: float = 256.0

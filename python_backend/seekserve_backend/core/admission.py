@@ -7,7 +7,7 @@ It judges and changes nothing. A request that can never fit is told so (no hint)
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..contract.bundle import KvCache, Limits
 from ..contract.policy import Policy
@@ -22,8 +22,7 @@ __all__ = ["Admission", "Admitted", "Refusal"]
 _SHOWN_CHARS = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admitted:
+class Admitted(NamedTuple):
     max_tokens: int
     need_blocks: int
     deadline_ms: int
@@ -35,7 +34,7 @@ class Admission:
         self._limits = limits
         self._kv = kv
 
-    def judge_bytes(self, *, prompt_bytes: int, intake: int, waiting: int, is_probe: bool) -> Refusal | None:
+    def judge_bytes(self, prompt_bytes: int, *, intake: int, waiting: int, is_probe: bool) -> Refusal | None:
         """At arrival, before tokenising; `intake` and `waiting` are the requests ahead."""
         limit_bytes, limit_requests = self.policy.max_prompt_bytes, self.policy.max_intake_requests
         if prompt_bytes > limit_bytes:
@@ -52,10 +51,9 @@ class Admission:
             )
         return None
 
-    def judge_class(self, request_class: str) -> Refusal | None:
+    def judge_class(self, request_class: str) -> Refusal:
+        """Of a class that the policy does not have."""
         names = list(self.policy.classes)
-        if request_class in self.policy.classes:
-            return None
         shown = request_class[:_SHOWN_CHARS]
         near = difflib.get_close_matches(shown, names, 1)
         return Refusal(
@@ -67,34 +65,30 @@ class Admission:
 
     def judge(self, request: Request, entry: Entry, now: float, gate: Gate, capacity_blocks: int) -> Admitted | Refusal:
         """A tokenised request of a known class. What it asks for is judged before how busy the server is."""
-        room = self._room(request.prompt_tokens, capacity_blocks)
-        if isinstance(room, Refusal):
-            return room
+        prompt_tokens = request.prompt_tokens
+        room = min(self._limits.max_seq_len_tokens, capacity_blocks * self._kv.block_tokens) - prompt_tokens
+        if room < 1 or prompt_tokens < 1:
+            return self._no_room(prompt_tokens, capacity_blocks)
         max_tokens = self._max_tokens(request, room)
-        if isinstance(max_tokens, Refusal):
+        if not isinstance(max_tokens, int):
             return max_tokens
         rules = self.policy.classes[entry.request_class]
         deadline_ms = request.deadline_ms
         if deadline_ms is None:
-            deadline_ms = int(rules.deadline_ms + rules.deadline_ms_per_token * request.prompt_tokens)
-        late = self._late(request, deadline_ms, entry, now, gate)
-        if late is not None:
-            return late
-        if gate.is_full(entry.request_class) and not entry.is_probe:
+            deadline_ms = int(rules.deadline_ms + rules.deadline_ms_per_token * prompt_tokens)
+        if deadline_ms < 1 or now >= request.arrival_s + deadline_ms / 1000.0:
+            return self._late(request, deadline_ms, entry, now, gate)
+        if gate.waiting(entry.request_class) >= rules.max_queue_requests and not entry.is_probe:
             return Refusal(
                 code=ErrorCode.OVERLOADED,
                 ahead=gate.ahead(entry.request_class),
                 reason=f"{gate.waiting(entry.request_class)} requests of class {entry.request_class} are waiting, "
                 f"at most {rules.max_queue_requests} may",
             )
-        return Admitted(
-            max_tokens=max_tokens,
-            need_blocks=self._kv.blocks_for(request.prompt_tokens + max_tokens),
-            deadline_ms=deadline_ms,
-        )
+        return Admitted(max_tokens, self._kv.blocks_for(prompt_tokens + max_tokens), deadline_ms)
 
-    def _room(self, prompt_tokens: int, capacity_blocks: int) -> int | Refusal:
-        """Tokens that may be produced after this prompt: what the sequence limit and the whole KV cache leave."""
+    def _no_room(self, prompt_tokens: int, capacity_blocks: int) -> Refusal:
+        """Nothing can be produced after this prompt in what the sequence limit and the whole KV cache leave."""
         if prompt_tokens < 1:
             return Refusal(
                 code=ErrorCode.INVALID, field="prompt", reason="the prompt has 0 tokens; at least 1 is needed"
@@ -107,13 +101,11 @@ class Admission:
                 reason=f"the prompt has {prompt_tokens} tokens, at most {seq_tokens - 1} are taken "
                 f"(sequence limit {seq_tokens}); shorten it",
             )
-        if prompt_tokens >= kv_tokens:
-            return Refusal(
-                code=ErrorCode.TOO_LARGE,
-                field="prompt",
-                reason=f"the prompt has {prompt_tokens} tokens and the whole KV cache holds {kv_tokens}; shorten it",
-            )
-        return min(seq_tokens, kv_tokens) - prompt_tokens
+        return Refusal(
+            code=ErrorCode.TOO_LARGE,
+            field="prompt",
+            reason=f"the prompt has {prompt_tokens} tokens and the whole KV cache holds {kv_tokens}; shorten it",
+        )
 
     def _max_tokens(self, request: Request, room: int) -> int | Refusal:
         asked = request.max_tokens
@@ -131,15 +123,13 @@ class Admission:
             )
         return min(asked, room)
 
-    def _late(self, request: Request, deadline_ms: int, entry: Entry, now: float, gate: Gate) -> Refusal | None:
+    def _late(self, request: Request, deadline_ms: int, entry: Entry, now: float, gate: Gate) -> Refusal:
         if deadline_ms < 1:
             return Refusal(
                 code=ErrorCode.INVALID,
                 field="deadline_ms",
                 reason=f"deadline_ms is {deadline_ms}; it must be at least 1",
             )
-        if now < request.arrival_s + deadline_ms / 1000.0:
-            return None
         waited_ms = (now - request.arrival_s) * 1000.0
         return Refusal(
             code=ErrorCode.EXPIRED,

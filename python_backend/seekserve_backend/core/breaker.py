@@ -20,6 +20,9 @@ class BreakerState(enum.Enum):
     HALF_OPEN = "half_open"
 
 
+_CLOSED = BreakerState.CLOSED
+
+
 class Breaker:
     def __init__(self, options: BreakerOptions) -> None:
         self.options = options
@@ -41,9 +44,9 @@ class Breaker:
         while self._ends and now - self._ends[0][0] > self.options.window_s:
             self._faults -= self._ends.popleft()[1]
         self._in_a_row = self._in_a_row + 1 if is_fault else 0
-        if self.state is BreakerState.HALF_OPEN:
-            return self._probe_ended(now, is_fault)
-        if self.state is BreakerState.OPEN:
+        if self.state is not _CLOSED:
+            return self.state is BreakerState.HALF_OPEN and self._probe_ended(now, is_fault)
+        if not self._faults:
             return False
         options = self.options
         is_high = len(self._ends) >= options.least_ends and self._faults > options.fault_share * len(self._ends)

@@ -22,11 +22,9 @@ class Buckets:
     def label(self, tokens: int) -> str:
         return self._labels[bisect_right(self._edges, tokens)]
 
-    def enter(self, tokens: int) -> str:
-        """Counts one more request of this length; returns the label to `leave` with."""
-        label = self.label(tokens)
+    def enter(self, label: str) -> None:
+        """Counts one more request of this bucket, until it leaves it."""
         self._counts[label] += 1
-        return label
 
     def leave(self, label: str) -> None:
         self._counts[label] -= 1

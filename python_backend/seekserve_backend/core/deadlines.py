@@ -15,7 +15,8 @@ _SLACK = 64
 class Deadlines:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, str]] = []
-        self._live: dict[str, tuple[float, int]] = {}
+        self._live: dict[str, tuple[float, int, str]] = {}
+        """The valid item of the heap for each id."""
         self._counter = 0
 
     def __len__(self) -> int:
@@ -26,12 +27,12 @@ class Deadlines:
 
     def set(self, entry_id: str, deadline_s: float) -> None:
         self._counter += 1
-        self._live[entry_id] = (deadline_s, self._counter)
-        heapq.heappush(self._heap, (deadline_s, self._counter, entry_id))
+        item = self._live[entry_id] = (deadline_s, self._counter, entry_id)
+        heapq.heappush(self._heap, item)
 
     def discard(self, entry_id: str) -> None:
         if self._live.pop(entry_id, None) is not None and len(self._heap) > 2 * len(self._live) + _SLACK:
-            self._heap = [(when, count, key) for key, (when, count) in self._live.items()]
+            self._heap = list(self._live.values())
             heapq.heapify(self._heap)
 
     def next_s(self) -> float | None:
@@ -42,6 +43,8 @@ class Deadlines:
     def pop_due(self, now: float) -> list[str]:
         """Takes out every id whose deadline is at or before `now`, the earliest first."""
         due: list[str] = []
+        if not self._heap or self._heap[0][0] > now:
+            return due
         self._drop_stale()
         while self._heap and self._heap[0][0] <= now:
             entry_id = heapq.heappop(self._heap)[2]
@@ -52,5 +55,5 @@ class Deadlines:
 
     def _drop_stale(self) -> None:
         heap, live = self._heap, self._live
-        while heap and live.get(heap[0][2]) != heap[0][:2]:
+        while heap and live.get(heap[0][2]) is not heap[0]:
             heapq.heappop(heap)

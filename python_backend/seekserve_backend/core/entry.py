@@ -38,6 +38,8 @@ class Entry:
     """Leading prompt tokens that need not be read; fewer than the prompt has."""
     price_ms: float = 0.0
     """Engine time of reading its prompt, by the model."""
+    read_tokens: float = 0.0
+    """Of its prompt, by the engine, those that it had cached among them."""
     whole_ms: float = 0.0
     """Engine time to its end as estimated on arrival; of offline ones."""
     expected_tokens: float = 0.0

@@ -7,16 +7,17 @@ __all__ = ["OutputLengths"]
 
 class OutputLengths:
     def __init__(self, *, start_tokens: float, gain: float) -> None:
-        self._start_tokens = start_tokens
         self._gain = gain
         self._means: dict[tuple[str, str], tuple[float, int]] = {}
         self._error = 0.0
 
-    def expected_tokens(self, request_class: str, bucket: str, max_tokens: int) -> float:
-        return min(self._means.get((request_class, bucket), (self._start_tokens, 0))[0], max_tokens)
+        self._unseen = (start_tokens, 0)
+
+    def mean_tokens(self, request_class: str, bucket: str) -> float:
+        return self._means.get((request_class, bucket), self._unseen)[0]
 
     def observe(self, request_class: str, bucket: str, tokens: int) -> None:
-        mean, count = self._means.get((request_class, bucket), (self._start_tokens, 0))
+        mean, count = self._means.get((request_class, bucket), self._unseen)
         gain = max(self._gain, 1.0 / (count + 1))
         self._error += self._gain * (abs(tokens - mean) - self._error)
         self._means[request_class, bucket] = (mean + gain * (tokens - mean), count + 1)

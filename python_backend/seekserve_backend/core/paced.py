@@ -16,6 +16,7 @@ from ..contract.policy import ClassPolicy, Policy
 from ..contract.refusal import ErrorCode
 from ..contract.rungs import Rung
 from ..contract.step_model import StepModel
+from .demand import Demand
 from .entry import Entry
 from .estimate import EngineEstimate
 from .lengths import OutputLengths
@@ -24,6 +25,7 @@ from .ramp import Ramp
 from .refusals import Refusal
 from .reserve import Reserve
 from .tenants import Tenants
+from .turnover import Turnover
 from .types import StepReport
 
 __all__ = ["PacedGate"]
@@ -39,14 +41,15 @@ class PacedGate:
         self._lengths: dict[str, int] = {}
         self._held_tokens = 0.0
         """KV tokens that requests in the engine are expected to come to."""
+        self._held = Turnover(start_tokens=options.start_output_tokens, gain=options.length_gain)
+        self._capacity_blocks = kv.capacity_blocks
+        self._room_tokens = options.kv_share * kv.capacity_blocks * kv.block_tokens
         self._long: str | None = None
         """The long prompt that the engine is reading."""
         self._floor_ms = 0.0
-        self._asked_share = 0.0
-        """Urgent prompts that arrived lately, in engine time by time."""
-        self._asked_s = 0.0
-        self._mean_price_ms = 0.0
-        self._asked_by_class: dict[str, float] = {}
+        self._asked = Demand()
+        self._harm_left = 0.0
+        """Urgent requests that long offline prompts may still cost."""
         self.ladder = Ladder(policy.rungs, up_s=options.rung_up_s, down_s=options.rung_down_s)
         self._ramp = Ramp(
             start_requests=options.ramp_start_requests,
@@ -60,10 +63,17 @@ class PacedGate:
     def replace_policy(self, policy: Policy) -> None:
         self._policy = policy
         self._options = self.engine.options = policy.paced
+        self._seen = -1
         promised = [each.tpot_slo_ms for each in policy.classes.values() if each.tpot_slo_ms and not each.is_offline]
-        self.target_ms = policy.paced.slo_margin * min(promised, default=policy.paced.default_tpot_slo_ms)
+        self._token_target_ms = policy.paced.slo_margin * min(promised, default=policy.paced.default_tpot_slo_ms)
+        self.target_ms = self._token_target_ms * self.engine.tokens_per_step
+        """Of a step."""
         self._tenants.replace_weights(policy.tenant_weights)
         self.ladder.replace(policy.rungs, up_s=policy.paced.rung_up_s, down_s=policy.paced.rung_down_s)
+        self._is_offline = {name: each.is_offline for name, each in policy.classes.items()}
+        self._is_default_offline = self._is_offline[policy.default_class]
+        deadlines_ms = [each.deadline_ms for each in policy.classes.values() if not each.is_offline]
+        self._least_deadline_ms = float(min(deadlines_ms, default=0))
         urgent = [each.priority for each in policy.classes.values() if not each.is_offline]
         self._top_priority = min(urgent, default=0)
         self._lengths = {**dict.fromkeys(policy.classes, 0), **{k: n for k, n in self._lengths.items() if n}}
@@ -71,22 +81,27 @@ class PacedGate:
     # Arrival
 
     def prepare(self, entry: Entry) -> None:
-        engine = self.engine
-        entry.is_offline = self._rules(entry.request_class).is_offline and not entry.is_probe
+        name = entry.request_class
+        entry.is_offline = self._is_offline.get(name, self._is_default_offline) and not entry.is_probe
         entry.due_s = entry.arrival_s if entry.is_probe else entry.deadline_s
-        entry.price_ms = engine.price_ms(entry.prompt_tokens, entry.cached_tokens)
-        expected = self.outputs.expected_tokens(entry.request_class, entry.bucket, entry.max_tokens)
-        entry.expected_tokens = min(expected * self._options.length_margin, entry.max_tokens)
-        entry.whole_ms = self._whole_ms(entry)
+        entry.price_ms = self.engine.price_ms(entry.prompt_tokens, entry.cached_tokens)
+        expected = self._options.length_margin * self.outputs.mean_tokens(name, entry.bucket)
+        entry.expected_tokens = expected if expected < entry.max_tokens else entry.max_tokens
+        if entry.is_offline:
+            entry.whole_ms = self._whole_ms(entry)
 
     def judge(self, entry: Entry, now: float) -> Refusal | None:
         self.prepare(entry)
         if entry.is_offline:
             return self._judge_offline(entry, now)
-        self._note_asked(entry, now)
-        by_rung = None if entry.is_probe else self._shed_by_rung(entry)
-        if by_rung is not None:
-            return by_rung
+        share = self._asked.note(entry, now, self._options.demand_memory_s)
+        self._tenants.note_asked(entry.tenant, share, now, self._options.demand_memory_s)
+        self._harm_left = min(self._harm_left + self._options.offline_harm, self._options.offline_harm_cap_requests)
+        rung = self.ladder.rung
+        if (rung.shed_by_priority or rung.critical_only) and not entry.is_probe:
+            by_rung = self._shed_by_rung(entry, rung)
+            if by_rung is not None:
+                return by_rung
         late_ms = 1000.0 * (now - entry.deadline_s) + self._first_token_ms(entry, now)
         if late_ms <= 0.0:
             return None
@@ -100,6 +115,18 @@ class PacedGate:
     def _judge_offline(self, entry: Entry, now: float) -> Refusal | None:
         """As much is taken as can be served in good time, under pressure by the floor alone: what would wait until its
         deadline is better told so now, and an empty queue would be no floor at all."""
+        self._asked.forget(now, self._options.demand_memory_s)
+        harm = self._harm(entry)
+        if harm > self._harm_left and self.engine.count:
+            gain_per_s = self._options.offline_harm * self._asked.requests / self._options.demand_memory_s
+            wait_ms = 1000.0 * (harm - self._harm_left) / max(gain_per_s, 1e-9)
+            if wait_ms > 1000.0 * (entry.deadline_s - now):
+                return Refusal(
+                    code=ErrorCode.OVERLOADED,
+                    reason=f"while its prompt of {entry.prompt_tokens} tokens is read about {harm:.0f} urgent requests "
+                    "would come too late; it has to wait for a quieter time",
+                    wait_ms=wait_ms,
+                )
         is_pressed = self.ladder.rung.refuse_offline or self.ladder.rung.critical_only
         spare = 0.0 if is_pressed else 1.0 - self._demand_at(now)
         share = max(self._options.offline_floor, spare)
@@ -116,48 +143,67 @@ class PacedGate:
 
     def _first_token_ms(self, entry: Entry, now: float) -> float:
         engine, bias = self.engine, self.engine.bias
-        short_ms = bias * (self._tenants.ahead_ms(entry) + entry.price_ms) - self._credit_ms
-        short_ms += self._options.dear_cushion * bias * self._dearness_ms(entry, now)
-        wait_ms = max(0.0, short_ms / self._prefill_share, self._slot_wait_ms(entry))
-        return wait_ms + engine.read_time_ms(entry.price_ms) + engine.decode_ms(1)
+        if self._seen != engine.revision:
+            self._look()
+        price_ms, tenants = entry.price_ms, self._tenants
+        short_ms = bias * (tenants.ahead_ms(entry) + price_ms) - self._credit_ms
+        if price_ms > self._asked.usual_price_ms:
+            short_ms += self._options.dear_cushion * bias * self._dearness_ms(entry, now)
+        wait_ms = short_ms / self._share
+        slots = tenants.urgent + 1 - (self._most_running - engine.count)
+        blocks = tenants.urgent_blocks + entry.need_blocks - (self._capacity_blocks - self._held.blocks)
+        if slots > 0 or blocks > 0:
+            wait_ms = max(wait_ms, self._room_ms(entry, slots, blocks))
+        read_ms = bias * (engine.unread_ms + price_ms) * self._stretch
+        return (wait_ms if wait_ms > 0.0 else 0.0) + read_ms + self._next_decode_ms
 
-    def _slot_wait_ms(self, entry: Entry) -> float:
-        """Where the batch is full, or still being ramped up: until as many have ended as wait before this one."""
-        missing = self._tenants.urgent + 1 - (self._most_running - len(self.engine))
-        if missing <= 0:
-            return 0.0
-        return missing * entry.expected_tokens * self.engine.decode_ms() / max(self._most_running, 1)
+    def _room_ms(self, entry: Entry, slots: int, blocks: int) -> float:
+        """Until so many slots and blocks have changed hands; either may be none. Longer for those that will hold them
+        longer than usual: for one of these several others could be served."""
+        asked, held_ms, wait_ms = self._asked, 1000.0 * self._held_s, 0.0
+        if slots > 0:
+            per_ms = self._most_running / held_ms + self._ramp.growth_per_ms(slots)
+            wait_ms = slots / per_ms * entry.expected_tokens / max(asked.usual_tokens, 1.0)
+        if blocks > 0:
+            stay = entry.need_blocks * entry.expected_tokens / max(asked.usual_stay, 1.0)
+            wait_ms = max(wait_ms, stay * blocks * held_ms / self._capacity_blocks)
+        return self._options.wait_margin * wait_ms
 
     def _dearness_ms(self, entry: Entry, now: float) -> float:
         """A dear prompt must leave room for the many cheap ones that come while it is read, unless its tenant asks for
         no more than its own part of the engine."""
-        above_ms = entry.price_ms - self._mean_price_ms
-        if above_ms <= 0.0:
-            return 0.0
         capacity, memory_s = self._prefill_share / self.engine.bias, self._options.demand_memory_s
         if self._tenants.asks_for_less_than_its_share(entry.tenant, capacity, now, memory_s=memory_s):
             return 0.0
-        return above_ms
+        return entry.price_ms - self._asked.usual_price_ms
 
     @property
     def _prefill_share(self) -> float:
         """Part of the engine's time that prompts get while the TPOT target holds."""
-        by_target = 1.0 - self.engine.decode_ms(1) / self.target_ms
-        return max(self._options.min_prefill_share, min(by_target, self.engine.most_prefill_share))
+        if self._seen != self.engine.revision:
+            self._look()
+        return self._share
 
-    def _shed_by_rung(self, entry: Entry) -> Refusal | None:
+    def _look(self) -> None:
+        """What is asked of the engine for every arrival, kept until something in it changes."""
+        engine = self.engine
+        self._next_decode_ms, self._stretch = engine.next_decode_ms(), engine.reading_stretch()
+        by_target = 1.0 - self._next_decode_ms / self.target_ms
+        self._share = max(self._options.min_prefill_share, min(by_target, engine.most_prefill_share()))
+        self._seen = engine.revision
+
+    def _shed_by_rung(self, entry: Entry, rung: Rung) -> Refusal | None:
         """From the least important class up, as large a part as makes the rest fit; never of the top class."""
-        rung, priority = self.ladder.rung, self._rules(entry.request_class).priority
-        if priority <= self._top_priority or not (rung.shed_by_priority or rung.critical_only):
+        if self._rules(entry.request_class).priority <= self._top_priority:
             return None
         part = 1.0
         if not rung.critical_only:
-            excess = self._asked_share - self._prefill_share / self.engine.bias
-            for name in sorted(self._asked_by_class, key=lambda each: -self._rules(each).priority):
+            excess = self._asked.share - self._prefill_share / self.engine.bias
+            for name in sorted(self._asked.by_class, key=lambda each: -self._rules(each).priority):
                 if name == entry.request_class:
                     break
-                excess -= self._asked_by_class[name]
-            part = excess / max(self._asked_by_class.get(entry.request_class, 0.0), 1e-9)
+                excess -= self._asked.by_class[name]
+            part = excess / max(self._asked.by_class.get(entry.request_class, 0.0), 1e-9)
         # By tenant, so that the same ones are served throughout instead of all now and then.
         slot = zlib.crc32((entry.tenant or entry.id).encode()) % 128
         return self._by_rung(entry, f"class {entry.request_class} is shed") if slot < 128.0 * part else None
@@ -170,28 +216,35 @@ class PacedGate:
             wait_ms=1000.0 * (300.0 if entry.is_offline else self._options.rung_down_s),
         )
 
-    def _note_asked(self, entry: Entry, now: float) -> None:
-        memory_s = self._options.demand_memory_s
-        keep = math.exp(-max(0.0, now - self._asked_s) / memory_s)
-        more = entry.price_ms / (1000.0 * memory_s)
-        self._asked_by_class = {name: share * keep for name, share in self._asked_by_class.items() if share > 1e-6}
-        self._asked_by_class[entry.request_class] = self._asked_by_class.get(entry.request_class, 0.0) + more
-        self._asked_share = sum(self._asked_by_class.values())
-        self._asked_s = now
-        mean = self._mean_price_ms
-        self._mean_price_ms = mean + 0.01 * (entry.price_ms - mean) if mean else entry.price_ms
-        self._tenants.note_asked(entry, now, memory_s=memory_s)
-
     def _demand_at(self, now: float) -> float:
         """Urgent work that arrives over what the engine can take at its target: above 1 some must be refused."""
-        faded = math.exp(-max(0.0, now - self._asked_s) / self._options.demand_memory_s)
-        return self.engine.bias * self._asked_share * faded / self._prefill_share
+        engine, asked, memory_s = self.engine, self._asked, self._options.demand_memory_s
+        prompts = engine.bias * asked.share / self._prefill_share
+        cache = asked.blocks * self._held_s / (memory_s * self._capacity_blocks)
+        return self._faded(now) * max(prompts, cache)
+
+    def _slot_demand_at(self, now: float) -> float:
+        """The same of batch slots: too few while the engine is new."""
+        return (
+            self._faded(now)
+            * self._asked.requests
+            * self._held_s
+            / (self._options.demand_memory_s * self._most_running)
+        )
+
+    def _faded(self, now: float) -> float:
+        return math.exp(min(self._asked.at_s - now, 0.0) / self._options.demand_memory_s)
+
+    @property
+    def _held_s(self) -> float:
+        """How long a request holds its slot and its cache."""
+        return self._held.tokens_per_end * self.engine.token_ms / 1000.0
 
     # Queue
 
     def push(self, entry: Entry) -> None:
-        entry.lane = entry.request_class
-        self._lengths[entry.lane] = self._lengths.get(entry.lane, 0) + 1
+        lane = entry.lane = entry.request_class
+        self._lengths[lane] = self._lengths.get(lane, 0) + 1
         self._tenants.push(entry)
 
     def remove(self, entry: Entry) -> None:
@@ -202,12 +255,15 @@ class PacedGate:
         """A queued request, first in its tenant's line, that could not make its deadline if it went now."""
         if not self._tenants.urgent:
             return None
-        step_ms = self.engine.decode_ms(1)
+        engine = self.engine
+        if self._seen != engine.revision:
+            self._look()
         for tenant in self._tenants:
             head = tenant.first_urgent()
             if head is None or head.is_probe:
                 continue
-            if 1000.0 * (now - head.deadline_s) + self.engine.read_time_ms(head.price_ms) + step_ms > 0.0:
+            read_ms = engine.bias * (engine.unread_ms + head.price_ms) * self._stretch
+            if 1000.0 * (now - head.deadline_s) + read_ms + self._next_decode_ms > 0.0:
                 return head
         return None
 
@@ -215,89 +271,99 @@ class PacedGate:
 
     def tick(self, reserve: Reserve, now: float) -> None:
         """Before each round of releases."""
-        kv = self._held_tokens / (self._options.kv_share * reserve.capacity_blocks * self._block_tokens)
-        self.ladder.update(max(self._demand_at(now), kv), now)
+        self._capacity_blocks = reserve.capacity_blocks
+        self._room_tokens = self._options.kv_share * reserve.capacity_blocks * self._block_tokens
+        self.ladder.update(max(self._demand_at(now), self._held_tokens / self._room_tokens), now)
         self._most_running = self._ramp.limit(
             now, is_slow=self.engine.step_ms > self.target_ms / self._options.slo_margin
         )
 
     def next(self, reserve: Reserve, now: float) -> Entry | None:
-        if reserve.used_slots >= self._most_running:
+        if len(reserve.running) + len(reserve.leaving) >= self._most_running:
             return None
+        tenants = self._tenants
         # What the floor owes goes first: urgent prompts would else always be there before it.
-        entry = self._next_by_floor(reserve) if self._tenants.offline else None
-        if entry is None and self._tenants.urgent:
+        entry = self._next_by_floor(reserve) if tenants.offline else None
+        if entry is None and tenants.urgent:
             entry = self._next_urgent(reserve)
-        if entry is None and self._tenants.offline:
+        if entry is None and tenants.offline:
             entry = self._next_offline(reserve, now)
         if entry is None:
             return None
-        self.remove(entry)
+        self._lengths[entry.lane] -= 1
+        tenants.remove(entry)
         cost_ms = self.engine.bias * entry.price_ms
         self._credit_ms -= cost_ms
-        self._tenants.charge(entry.tenant, cost_ms)
+        tenants.charge(entry.tenant, cost_ms)
         if entry.is_offline:
             had_ms = self._floor_ms - self._whole_ms(entry)
             self._floor_ms = max(had_ms, -self._options.offline_floor_cap_ms)
         return entry
 
     def _next_urgent(self, reserve: Reserve) -> Entry | None:
-        tenant = self._tenants.next_urgent()
-        head = None if tenant is None else tenant.first_urgent()
+        head = self._tenants.first_urgent()
         if head is None or head.is_probe:
             return head if head is not None and reserve.fits(head) else None
-        may_go = self._credit_ms > 0.0 and not self._is_held_back(head) and self._has_room(head, reserve)
-        return head if may_go else None
+        return head if self._credit_ms > 0.0 and self._may_go(head, reserve) else None
 
     def _next_by_floor(self, reserve: Reserve) -> Entry | None:
-        head = self._first_offline()
+        first = self._tenants.first_offline
+        head = first(lambda each: not self._harm(each)) or first(lambda each: True)
         if head is None or self._floor_ms < self._whole_ms(head):
             return None
-        if self._is_held_back(head) or not self._has_room(head, reserve):
-            return None
-        return head
+        return head if self._may_go(head, reserve) else None
 
     def _next_offline(self, reserve: Reserve, now: float) -> Entry | None:
         """Into what urgent work leaves."""
-        if not self._tenants.urgent and not len(self.engine):
-            return self._first_offline_that_fits(reserve)  # nothing is idle because of pressure that is over
+        if not self._tenants.urgent and not self.engine.count:
+            # Nothing is idle because of pressure that is over, or for fear of requests that may come.
+            return self._first_offline_that_fits(reserve, math.inf)
         if self._tenants.urgent or self.ladder.rung.stop_offline or self._credit_ms <= 0.5 * self._credit_cap_ms:
             return None
-        if self._demand_at(now) * self._options.offline_headroom > 1.0:
+        if max(self._demand_at(now), self._slot_demand_at(now)) * self._options.offline_headroom > 1.0:
             return None
-        return self._first_offline_that_fits(reserve)
+        head = self._first_offline_that_fits(reserve, self._harm_left)
+        if head is not None:
+            self._harm_left -= self._harm(head)
+        return head
 
-    def _first_offline_that_fits(self, reserve: Reserve) -> Entry | None:
-        head = self._first_offline()
-        may_go = head is not None and not self._is_held_back(head) and self._has_room(head, reserve)
-        return head if may_go else None
+    def _first_offline_that_fits(self, reserve: Reserve, most_harm: float) -> Entry | None:
+        head = self._tenants.first_offline(lambda each: self._harm(each) <= most_harm)
+        return head if head is not None and self._may_go(head, reserve) else None
 
-    def _first_offline(self) -> Entry | None:
-        tenant = self._tenants.next_offline()
-        return None if tenant is None else tenant.first_offline()
+    def _harm(self, entry: Entry) -> float:
+        """Urgent requests that would come too late because they come while this prompt is read: the engine reads
+        prompts to their end, one after the other."""
+        engine = self.engine
+        if self._seen != engine.revision:
+            self._look()
+        late_ms = engine.bias * (engine.unread_ms + entry.price_ms) * self._stretch - self._least_deadline_ms
+        return max(0.0, late_ms) / 1000.0 * self._asked.requests / self._options.demand_memory_s
 
-    def _is_held_back(self, entry: Entry) -> bool:
-        """Prompts enough are in the engine; more would wait there, out of our order. Of long ones, one at a time."""
-        if entry.prompt_tokens > self._options.long_prompt_tokens and self._long is not None:
-            return True
-        return self.engine.unread_ms >= self._options.prefill_ahead_chunks * self.engine.chunk_ms
-
-    def _has_room(self, entry: Entry, reserve: Reserve) -> bool:
+    def _may_go(self, entry: Entry, reserve: Reserve) -> bool:
+        """Held back while prompts enough are in the engine: more would wait there, out of our order. Of long ones, one
+        is read at a time. It needs room for all that it may come to, and among the others for what it is expected to.
+        """
+        engine, options = self.engine, self._options
+        if engine.unread_ms >= options.prefill_ahead_chunks * engine.chunk_ms:
+            return False
+        if self._long is not None and entry.prompt_tokens > options.long_prompt_tokens:
+            return False
         if not reserve.fits(entry):
             return False
-        room = self._options.kv_share * reserve.capacity_blocks * self._block_tokens
-        return not len(self.engine) or self._held_tokens + entry.prompt_tokens + entry.expected_tokens <= room
+        return not engine.count or self._held_tokens + entry.prompt_tokens + entry.expected_tokens <= self._room_tokens
 
     def _whole_ms(self, entry: Entry) -> float:
         """Engine time of a request to its end: its prompt, and its part of the decode steps that it will be in."""
         engine = self.engine
-        decode_ms = engine.decode_ms(1) / (len(engine) + 1)
+        decode_ms = engine.next_decode_ms() / (engine.count + 1)
         return engine.bias * entry.price_ms + entry.expected_tokens * decode_ms
 
     def started(self, entry: Entry) -> None:
         self._held_tokens += entry.prompt_tokens + entry.expected_tokens
         if entry.prompt_tokens > self._options.long_prompt_tokens:
             self._long = entry.id
+        self._held.started(entry)
         self.engine.start(entry)
 
     # Engine
@@ -305,11 +371,13 @@ class PacedGate:
     def observe(self, report: StepReport) -> None:
         engine = self.engine
         engine.observe(report)
+        self._held.made(report.decode_tokens + len(report.firsts))
         for id in report.firsts:
-            if engine.first_token(id) is not None and self._long == id:
+            if engine.first_token(id) and self._long == id:
                 self._long = None
         if report.step_ms <= 0.0:
             return
+        self.target_ms = self._token_target_ms * engine.tokens_per_step
         decode_ms = min(engine.decode_ms(), report.step_ms)
         left_ms = max(self.target_ms - decode_ms, self._options.min_prefill_share * self.target_ms)
         self._credit_ms = min(self._credit_ms + left_ms, self._credit_cap_ms)
@@ -320,14 +388,16 @@ class PacedGate:
     def ended(self, entry: Entry, tokens: int) -> None:
         if not self.engine.end(entry.id):
             return
+        self._held.ended(entry)
         if self._long == entry.id:
             self._long = None
+        count = self.engine.count
         if tokens:
             self.outputs.observe(entry.request_class, entry.bucket, tokens)
-            share_ms = self.engine.decode_ms() / max(len(self.engine), 1)
-            self._tenants.charge_if_known(entry.tenant, tokens * share_ms)
+            share_ms = self.engine.decode_ms() / count if count else 0.0
+            self._tenants.charge(entry.tenant, tokens * share_ms)
         self._held_tokens = max(0.0, self._held_tokens - entry.prompt_tokens - entry.expected_tokens)
-        if not len(self.engine):
+        if not count:
             self._held_tokens, self._credit_ms = 0.0, self._credit_cap_ms
 
     @property
@@ -357,9 +427,6 @@ class PacedGate:
 
     def _rules(self, name: str) -> ClassPolicy:
         return self._policy.classes.get(name) or self._policy.classes[self._policy.default_class]
-
-    def is_full(self, request_class: str) -> bool:
-        return self._lengths.get(request_class, 0) >= self._rules(request_class).max_queue_requests
 
     def waiting(self, request_class: str) -> int:
         return self._lengths.get(request_class, 0)

@@ -25,10 +25,7 @@ class Ladder:
         self._rungs = (NORMAL, *rungs)
         self._up_s, self._down_s = up_s, down_s
         self.level = min(self.level, len(rungs))
-
-    @property
-    def rung(self) -> Rung:
-        return self._rungs[self.level]
+        self.rung: Rung = self._rungs[self.level]
 
     def update(self, pressure: float, now: float) -> bool:
         """True when the rung changed; at most one step each time."""
@@ -45,5 +42,6 @@ class Ladder:
 
     def _move(self, by: int) -> bool:
         self.level += by
+        self.rung = self._rungs[self.level]
         self._above_since_s = self._below_since_s = None
         return True

@@ -1,7 +1,4 @@
-"""A bounded first-in-first-out queue of entries with removal by id in constant time.
-
-The bound is advice to the caller (`is_full`): probes and requests accepted under an earlier, wider bound stay welcome.
-"""
+"""A first-in-first-out queue of entries with removal by id in constant time."""
 
 from __future__ import annotations
 
@@ -14,8 +11,7 @@ __all__ = ["FifoQueue"]
 
 
 class FifoQueue:
-    def __init__(self, bound_requests: int) -> None:
-        self.bound_requests = bound_requests
+    def __init__(self) -> None:
         # Not a plain dict: finding its first key is linear in the number of keys deleted before it.
         self._entries: OrderedDict[str, Entry] = OrderedDict()
 
@@ -24,10 +20,6 @@ class FifoQueue:
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries.values())
-
-    @property
-    def is_full(self) -> bool:
-        return len(self._entries) >= self.bound_requests
 
     def push(self, entry: Entry) -> None:
         self._entries[entry.id] = entry

@@ -6,6 +6,8 @@ be judged by its worst minute.
 
 from __future__ import annotations
 
+import math
+
 __all__ = ["Ramp"]
 
 
@@ -16,6 +18,8 @@ class Ramp:
         self._most = most_requests
         self._since_s: float | None = None
         self._warm_s = 0.0
+        self._limit = math.inf
+        """As of the last look at it; infinite while it does not rise."""
 
     def restart(self) -> None:
         self._since_s = None
@@ -23,7 +27,8 @@ class Ramp:
 
     def limit(self, now: float, *, is_slow: bool) -> int:
         """Requests that may run. Time while steps miss their target does not count."""
-        if self._warm_s == float("inf") or self._doubling_s <= 0.0:
+        self._limit = math.inf
+        if self._warm_s == math.inf or self._doubling_s <= 0.0:
             return self._most
         if self._since_s is not None and not is_slow:
             self._warm_s += max(0.0, now - self._since_s)
@@ -31,6 +36,14 @@ class Ramp:
         doublings = self._warm_s / self._doubling_s
         limit = self._start * 2.0 ** min(doublings, 40.0)
         if limit >= self._most:
-            self._warm_s = float("inf")
+            self._warm_s = math.inf
             return self._most
+        if not is_slow:
+            self._limit = limit
         return int(limit)
+
+    def growth_per_ms(self, requests: int) -> float:
+        """How fast the limit rises until so many more requests may run."""
+        if self._limit == math.inf:
+            return 0.0
+        return requests / (1000.0 * self._doubling_s * math.log2(1.0 + requests / self._limit))

@@ -37,9 +37,7 @@ class ReleaseGate:
         # Sorting is stable: classes of one priority keep the policy's order.
         self._classes = dict(sorted(classes.items(), key=lambda item: item[1].priority))
         old = self._lanes
-        self._lanes = {name: old.get(name, FifoQueue(0)) for name in self._classes}
-        for name, lane in self._lanes.items():
-            lane.bound_requests = self._classes[name].max_queue_requests
+        self._lanes = {name: old.get(name) or FifoQueue() for name in self._classes}
 
     def judge(self, entry: Entry, now: float) -> Refusal | None:
         """Takes whatever the bounds let in."""
@@ -91,9 +89,6 @@ class ReleaseGate:
 
     def gauges(self) -> dict[str, float]:
         return {}
-
-    def is_full(self, request_class: str) -> bool:
-        return self._lanes[request_class].is_full
 
     def waiting(self, request_class: str) -> int:
         return len(self._lanes[request_class])

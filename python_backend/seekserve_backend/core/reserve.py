@@ -30,7 +30,10 @@ class Reserve:
         self.capacity_blocks = min(self.built_blocks, engine_blocks)
 
     def fits(self, entry: Entry) -> bool:
-        return self.used_slots < self.slots and self.used_blocks + entry.need_blocks <= self.capacity_blocks
+        return (
+            self.used_blocks + entry.need_blocks <= self.capacity_blocks
+            and len(self.running) + len(self.leaving) < self.slots
+        )
 
     def take(self, entry: Entry) -> None:
         self.running[entry.id] = entry

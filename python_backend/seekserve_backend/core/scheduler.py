@@ -11,6 +11,7 @@ from __future__ import annotations
 from ..contract.bundle import KvCache, Limits
 from ..contract.policy import Policy
 from ..contract.refusal import ErrorCode
+from ..contract.rungs import Rung
 from ..contract.step_model import StepModel
 from .admission import Admission
 from .books import Books
@@ -40,6 +41,10 @@ from .types import (
 __all__ = ["IntegrityError", "Scheduler"]
 
 _ENGINE_ENDS = (Terminal.FINISHED, Terminal.CANCELLED, Terminal.FAILED)
+# Looked up by name for every request; an attribute of an Enum takes three times as long.
+_INTAKE, _QUEUED, _RUNNING = Phase.INTAKE, Phase.QUEUED, Phase.RUNNING
+_FINISHED, _FAILED = Terminal.FINISHED, Terminal.FAILED
+_CLOSED = BreakerState.CLOSED
 
 
 class Scheduler:
@@ -64,51 +69,48 @@ class Scheduler:
         self, id: str, *, prompt_bytes: int, request_class: str | None, now: float, is_probe: bool = False
     ) -> Refused | None:
         """Bytes arrived. None: it is in intake, and `submit`, `cancel` or `fail` must follow."""
+        books = self._books
         name = request_class or self._policy.default_class
-        by_phase = self._books.by_phase
         no = (
-            self._in_use(id, unless=None)
-            or self._draining(is_probe)
-            or self._paused(is_probe, now)
-            or self._broken(is_probe, now)
-            or self._admission.judge_class(name)
+            (self._in_use(id) if id in books.live or id in self._reserve.leaving else None)
+            or (self._draining() if self._is_draining and not is_probe else None)
+            or (self._paused(*self._pause, now) if self._pause is not None and not is_probe else None)
+            or (self._broken(now) if self.breaker.state is not _CLOSED and not is_probe else None)
+            or (self._admission.judge_class(name) if name not in self._policy.classes else None)
             or self._admission.judge_bytes(
-                prompt_bytes=prompt_bytes,
-                intake=by_phase[Phase.INTAKE],
-                waiting=by_phase[Phase.QUEUED],
-                is_probe=is_probe,
+                prompt_bytes, intake=books.by_phase[_INTAKE], waiting=books.by_phase[_QUEUED], is_probe=is_probe
             )
         )
         if no is not None:
             return self._refuse(id, no, None)
-        self._books.open(Entry(id=id, phase=Phase.INTAKE, arrival_s=now, request_class=name, is_probe=is_probe))
+        books.open(Entry(id=id, phase=_INTAKE, arrival_s=now, request_class=name, is_probe=is_probe))
         return None
 
     def submit(self, request: Request, now: float) -> Accepted | Refused:
         """Tokenised: from intake, or straight away (then it counts as offered here)."""
         id, offered = request.id, self._books.live.get(request.id)
+        if (id in self._reserve.leaving) if offered is None else (offered.phase is not _INTAKE):
+            return self._refuse(id, self._in_use(id), None)
         entry = offered or Entry(
-            id=id, phase=Phase.INTAKE, arrival_s=now, request_class=self._policy.default_class, is_probe=False
+            id=id, phase=_INTAKE, arrival_s=now, request_class=self._policy.default_class, is_probe=False
         )
-        in_use = self._in_use(id, unless=Phase.INTAKE)
-        if in_use is not None:
-            return self._refuse(id, in_use, None)
         entry.arrival_s = request.arrival_s
         entry.request_class = request.request_class or entry.request_class
         entry.is_probe = entry.is_probe or request.is_probe
+        is_unknown = entry.request_class not in self._policy.classes
         verdict = (
-            self._draining(entry.is_probe)
-            or (self._paused(entry.is_probe, now) if offered is None else None)
-            or self._admission.judge_class(entry.request_class)
+            (self._draining() if self._is_draining and not entry.is_probe else None)
+            or (self._paused(*self._pause, now) if self._pause and not offered and not entry.is_probe else None)
+            or (self._admission.judge_class(entry.request_class) if is_unknown else None)
             or self._admission.judge(request, entry, now, self._gate, self._reserve.capacity_blocks)
         )
         if isinstance(verdict, Refusal):
             return self._refuse(id, verdict, offered)
-        entry.prompt_tokens, entry.max_tokens = request.prompt_tokens, verdict.max_tokens
-        entry.need_blocks, entry.deadline_ms = verdict.need_blocks, verdict.deadline_ms
+        entry.prompt_tokens, entry.tenant = request.prompt_tokens, request.tenant
+        entry.max_tokens, entry.need_blocks, entry.deadline_ms = verdict
         entry.deadline_s = entry.arrival_s + entry.deadline_ms / 1000.0
-        entry.tenant = request.tenant
-        entry.cached_tokens = min(max(request.cached_tokens, 0), request.prompt_tokens - 1)
+        if request.cached_tokens > 0:
+            entry.cached_tokens = min(request.cached_tokens, request.prompt_tokens - 1)
         entry.bucket = self._buckets.label(entry.prompt_tokens)
         self._accepted += 1
         entry.order = self._accepted
@@ -117,8 +119,11 @@ class Scheduler:
             return self._refuse(id, late, offered)
         if offered is None:
             self._books.open(entry)
-        self._enqueue(entry)
-        return Accepted(id=id, max_tokens=entry.max_tokens)
+        self._books.move(entry, _QUEUED)
+        self._gate.push(entry)
+        self._deadlines.set(id, entry.deadline_s)
+        self._buckets.enter(entry.bucket)
+        return Accepted(id, entry.max_tokens)
 
     def step(self, now: float, signals: Signals) -> tuple[Decision, ...]:
         """Expires who is late, then releases who fits. Its cost grows with those two, not with the queue."""
@@ -127,32 +132,36 @@ class Scheduler:
         while (late := self._gate.hopeless(now)) is not None:
             decisions.append(self._expire(late.id, now))
         self._gate.tick(self._reserve, now)
-        while (entry := self._gate.next(self._reserve, now)) is not None:
-            decisions.append(self._release(entry, now))
+        rung, reserve, start = self._gate.rung, self._reserve, self._gate.next
+        while (entry := start(reserve, now)) is not None:
+            decisions.append(self._release(entry, rung, now))
+        if reserve.running:
+            self._drain.resume(now)
         return tuple(decisions)
 
     def observe(self, report: StepReport, now: float) -> None:
         """What one engine step brought. Unknown ids and those that have ended already are ignored."""
-        running, live = self._reserve.running, self._books.live
+        running = self._reserve.running
         self._gate.observe(report)
         for id in report.firsts:
             if id in running:
                 self._deadlines.discard(id)
         ended, has_fault = 0, False
-        for end in report.ends:
-            if end.terminal not in _ENGINE_ENDS:
-                raise ValueError(f"End of {end.id!r}: an engine cannot end a request as {end.terminal.value}")
-            is_running = end.id in running
-            holder = running.get(end.id) or self._reserve.leaving.get(end.id)
-            if holder is not None:
-                self._gate.ended(holder, end.tokens)
-            ended += self._reserve.give(end.id)
-            if is_running:
-                self._deadlines.discard(end.id)
-                self._books.close(live[end.id], end.terminal)
-            if end.terminal is Terminal.FINISHED and holder is not None:
+        for id, terminal, tokens in report.ends:
+            if terminal not in _ENGINE_ENDS:
+                raise ValueError(f"End of {id!r}: an engine cannot end a request as {terminal.value}")
+            has_fault = has_fault or terminal is _FAILED
+            entry = running.get(id)
+            holder = entry or self._reserve.leaving.get(id)
+            if holder is None:
+                continue
+            self._gate.ended(holder, tokens)
+            ended += self._reserve.give(id)
+            if entry is not None:
+                self._deadlines.discard(id)
+                self._books.close(entry, terminal)
+            if terminal is _FINISHED:
                 self.breaker.ended(now, is_fault=False)
-            has_fault = has_fault or end.terminal is Terminal.FAILED
         if has_fault:  # one failure of the engine, however many requests it took along
             self.breaker.ended(now, is_fault=True)
         self._drain.observe(ended, now, is_busy=self._reserve.used_slots > 0)
@@ -224,7 +233,8 @@ class Scheduler:
         self._buckets = Buckets(policy.bucket_edges_tokens)
         for queue in self._gate.queues().values():
             for entry in queue:
-                entry.bucket = self._buckets.enter(entry.prompt_tokens)
+                entry.bucket = self._buckets.label(entry.prompt_tokens)
+                self._buckets.enter(entry.bucket)
 
     def _new_gate(self, policy: Policy) -> Gate:
         """With everything in it that the old one held. Nobody who was accepted is judged again."""
@@ -278,21 +288,14 @@ class Scheduler:
         """Counts everything again, the slow way. Raises IntegrityError with both sides of the first sum that is off."""
         check_parts(self._books, self._gate, self._reserve, self._deadlines, self._buckets)
 
-    def _in_use(self, id: str, *, unless: Phase | None) -> Refusal | None:
-        """`unless`: the phase in which this id is expected, if it is known at all."""
+    def _in_use(self, id: str) -> Refusal:
         entry = self._books.live.get(id)
-        if entry is None and id not in self._reserve.leaving:
-            return None
         where = "leaving the engine" if entry is None else entry.phase.value
-        if entry is not None and entry.phase is unless:
-            return None
         return Refusal(
             code=ErrorCode.INVALID, field="id", reason=f"request id {id[:64]!r} is in use ({where}); take a new one"
         )
 
-    def _draining(self, is_probe: bool) -> Refusal | None:
-        if not self._is_draining or is_probe:
-            return None
+    def _draining(self) -> Refusal:
         left = len(self._books.live)
         return Refusal(
             code=ErrorCode.NOT_SERVING,
@@ -300,15 +303,12 @@ class Scheduler:
             reason=f"this server is draining ({left} requests left) and takes no new ones; ask another replica",
         )
 
-    def _paused(self, is_probe: bool, now: float) -> Refusal | None:
-        if self._pause is None or is_probe:
-            return None
-        until_s, reason = self._pause
+    def _paused(self, until_s: float, reason: str, now: float) -> Refusal:
         wait_s = max(0.0, until_s - now) + len(self._books.live) / self._drain.per_s
         return Refusal(code=ErrorCode.NOT_SERVING, reason=reason, wait_ms=1000.0 * wait_s)
 
-    def _broken(self, is_probe: bool, now: float) -> Refusal | None:
-        if is_probe or self.breaker.admits(now):
+    def _broken(self, now: float) -> Refusal | None:
+        if self.breaker.admits(now):
             return None
         return Refusal(
             code=ErrorCode.NOT_SERVING,
@@ -340,12 +340,6 @@ class Scheduler:
             spread=jitter(self._books.counts.terminals[terminal]),
         )
 
-    def _enqueue(self, entry: Entry) -> None:
-        self._books.move(entry, Phase.QUEUED)
-        self._gate.push(entry)
-        self._deadlines.set(entry.id, entry.deadline_s)
-        entry.bucket = self._buckets.enter(entry.prompt_tokens)
-
     def _note_signals(self, signals: Signals, now: float) -> None:
         if signals.is_draining:
             self.set_draining(now)
@@ -371,22 +365,15 @@ class Scheduler:
             retry_after_ms=self._hint_ms(self._books.by_phase[Phase.QUEUED], Terminal.EXPIRED),
         )
 
-    def _release(self, entry: Entry, now: float) -> Release:
-        self._drain.resume(now)
+    def _release(self, entry: Entry, rung: Rung, now: float) -> Release:
         self._buckets.leave(entry.bucket)
-        self._books.move(entry, Phase.RUNNING)
+        self._books.move(entry, _RUNNING)
         self._reserve.take(entry)
         self._gate.started(entry)
-        rung, max_tokens = self._gate.rung, entry.max_tokens
+        max_tokens = entry.max_tokens
         if entry.is_offline and rung.offline_max_tokens is not None:
             max_tokens = min(max_tokens, rung.offline_max_tokens)
-        return Release(
-            id=entry.id,
-            max_tokens=max_tokens,
-            queue_ms=entry.waited_ms(now),
-            max_beam_width=rung.max_beam_width,
-            no_speculation=rung.no_speculation,
-        )
+        return Release(entry.id, max_tokens, entry.waited_ms(now), rung.max_beam_width, rung.no_speculation)
 
     def _end_waiting(self, entry: Entry, terminal: Terminal) -> None:
         """Ends an entry that holds no reserve any more."""

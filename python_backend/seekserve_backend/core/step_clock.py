@@ -29,6 +29,12 @@ class ModelledSteps:
         self.attention_ms_per_token2 = model.attention_ms_per_token2
 
     def base_ms(self, tokens: int) -> float:
+        try:
+            return self._base_ms[tokens]
+        except IndexError:
+            return self._grow(tokens)
+
+    def _grow(self, tokens: int) -> float:
         cache = self._base_ms
         while len(cache) <= tokens:
             cache.append(max(_LEAST_MS, self._model.base_ms(max(len(cache), 1))))

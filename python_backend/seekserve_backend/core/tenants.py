@@ -8,9 +8,11 @@ it did not use is not saved up.
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from operator import attrgetter
 
 from .entry import Entry
 
@@ -20,9 +22,24 @@ _KEPT_IDLE = 1024
 _ASKS = 1e-3
 """Below this part of the engine's time a tenant does not count as asking."""
 
+_MOST_SUMMED = 256
+_PASSED = 16
+_served_ms = attrgetter("served_ms")
+
 
 class Tenant:
-    __slots__ = ("asked_s", "asked_share", "heap", "name", "offline", "served_ms", "urgent", "urgent_ms", "weight")
+    __slots__ = (
+        "asked_s",
+        "asked_share",
+        "heap",
+        "name",
+        "offline",
+        "served_ms",
+        "urgent",
+        "urgent_blocks",
+        "urgent_ms",
+        "weight",
+    )
 
     def __init__(self, name: str, weight: float) -> None:
         self.name = name
@@ -33,6 +50,7 @@ class Tenant:
         """(deadline, order, id), with ids that have left still in it"""
         self.urgent: dict[str, Entry] = {}
         self.urgent_ms = 0.0
+        self.urgent_blocks = 0
         self.offline: OrderedDict[str, Entry] = OrderedDict()
         self.asked_share = 0.0
         """Urgent prompts that arrived lately, in engine time by time; as of `asked_s`."""
@@ -51,13 +69,9 @@ class Tenant:
             heapq.heappop(heap)
         return None
 
-    def by_deadline(self) -> Iterator[Entry]:
-        """Urgent entries that are due first, as they are taken off; the caller removes each before the next."""
-        while (entry := self.first_urgent()) is not None:
-            yield entry
-
-    def first_offline(self) -> Entry | None:
-        return next(iter(self.offline.values()), None)
+    def first_offline(self, may_go: Callable[[Entry], bool]) -> Entry | None:
+        """The first that may, or None; those behind a few that may not are not looked at."""
+        return next(filter(may_go, itertools.islice(self.offline.values(), _PASSED)), None)
 
 
 class Tenants:
@@ -65,6 +79,8 @@ class Tenants:
         self._all: dict[str, Tenant] = {}
         self._weights: Mapping[str, float] = {}
         self.urgent = 0
+        self.urgent_blocks = 0
+        """Of cache, that waiting urgent requests may come to need."""
         self.offline = 0
         self.offline_ms = 0.0
         """Engine time of all waiting offline work to its end."""
@@ -81,8 +97,8 @@ class Tenants:
         return self._all.get(name)
 
     def push(self, entry: Entry) -> None:
-        tenant = self._of(entry.tenant)
-        if not tenant.is_waiting:
+        tenant = self._all.get(entry.tenant) or self._of(entry.tenant)
+        if not tenant.urgent and not tenant.offline:
             others = [each.served_ms for each in self._all.values() if each.is_waiting]
             tenant.served_ms = max(tenant.served_ms, min(others, default=0.0))
         if entry.is_offline:
@@ -93,7 +109,9 @@ class Tenants:
             heapq.heappush(tenant.heap, (entry.due_s, entry.order, entry.id))
             tenant.urgent[entry.id] = entry
             tenant.urgent_ms += entry.price_ms
+            tenant.urgent_blocks += entry.need_blocks
             self.urgent += 1
+            self.urgent_blocks += entry.need_blocks
 
     def remove(self, entry: Entry) -> None:
         tenant = self._all[entry.tenant]
@@ -104,17 +122,20 @@ class Tenants:
             return
         del tenant.urgent[entry.id]
         tenant.urgent_ms = tenant.urgent_ms - entry.price_ms if tenant.urgent else 0.0
+        tenant.urgent_blocks -= entry.need_blocks
         self.urgent -= 1
+        self.urgent_blocks -= entry.need_blocks
         if len(tenant.heap) > 2 * len(tenant.urgent) + 64:
             tenant.heap = [item for item in tenant.heap if item[2] in tenant.urgent]
             heapq.heapify(tenant.heap)
 
-    def note_asked(self, entry: Entry, now: float, *, memory_s: float) -> None:
-        """An urgent request arrived, whatever becomes of it."""
-        tenant = self._of(entry.tenant)
-        kept = math.exp(-max(0.0, now - tenant.asked_s) / memory_s)
-        tenant.asked_share = tenant.asked_share * kept + entry.price_ms / (1000.0 * memory_s)
-        tenant.asked_s = now
+    def note_asked(self, name: str, share: float, now: float, memory_s: float) -> None:
+        """An urgent request arrived, whatever becomes of it; `share` of the time over which it is remembered."""
+        tenant = self._all.get(name) or self._of(name)
+        if now > tenant.asked_s:
+            tenant.asked_share *= math.exp((tenant.asked_s - now) / memory_s)
+            tenant.asked_s = now
+        tenant.asked_share += share
 
     def asks_for_less_than_its_share(self, name: str, capacity: float, now: float, *, memory_s: float) -> bool:
         """Whether a tenant's urgent work fits into its part of `capacity`, shared by weight with others that ask.
@@ -137,27 +158,34 @@ class Tenants:
         return tenant
 
     def charge(self, name: str, ms: float) -> None:
-        tenant = self._all[name]
-        tenant.served_ms += ms / tenant.weight
+        """Of a tenant that has been forgotten nothing is kept."""
+        tenant = self._all.get(name)
+        if tenant is not None:
+            tenant.served_ms += ms / tenant.weight
 
-    def charge_if_known(self, name: str, ms: float) -> None:
-        if name in self._all:
-            self.charge(name, ms)
+    def first_urgent(self) -> Entry | None:
+        """Whose turn it is, and first in its tenant's line."""
+        waiting: Collection[Tenant] = self._all.values()
+        if len(self._all) > 1:
+            waiting = [tenant for tenant in waiting if tenant.urgent]
+        for tenant in waiting if len(waiting) < 2 else (min(waiting, key=_served_ms),):
+            return tenant.first_urgent()
+        return None
 
-    def next_urgent(self) -> Tenant | None:
-        waiting = [tenant for tenant in self._all.values() if tenant.urgent]
-        return min(waiting, key=lambda tenant: tenant.served_ms, default=None)
-
-    def next_offline(self) -> Tenant | None:
+    def first_offline(self, may_go: Callable[[Entry], bool]) -> Entry | None:
         waiting = [tenant for tenant in self._all.values() if tenant.offline]
-        return min(waiting, key=lambda tenant: tenant.served_ms, default=None)
+        return min(waiting, key=_served_ms).first_offline(may_go) if waiting else None
 
     def ahead_ms(self, entry: Entry) -> float:
         """Prompts that go before this urgent one: its own tenant's, and of each other's as much as its turn allows."""
         own = self._all.get(entry.tenant)
-        own_ms = 0.0 if own is None else self._own_ahead_ms(own, entry)
-        if len(self._all) == 1 and own is not None:
-            return own_ms
+        own_ms = 0.0
+        if own is not None:
+            # A queue this long is hopeless for a newcomer whatever its deadline; the exact sum would cost too much.
+            is_long = len(own.urgent) > _MOST_SUMMED
+            own_ms = own.urgent_ms if is_long else self._own_ahead_ms(own, entry)
+            if len(self._all) == 1:
+                return own_ms
         turn_ms = own_ms + entry.price_ms
         weight = 1.0 if own is None else own.weight
         others = (t for t in self._all.values() if t is not own and t.urgent)
@@ -165,9 +193,6 @@ class Tenants:
 
     @staticmethod
     def _own_ahead_ms(own: Tenant, entry: Entry) -> float:
-        # A queue this long is hopeless for a newcomer whatever its deadline; the exact sum would cost too much.
-        if len(own.urgent) > 256:
-            return own.urgent_ms
         return sum(each.price_ms for each in own.urgent.values() if each.due_s <= entry.due_s)
 
     def _forget_idle(self) -> None:

@@ -1,5 +1,7 @@
 """The nouns of the scheduling core: what goes in, what comes out. Data only, no decisions.
 
+What there is one of for each request is a NamedTuple, made in half the time of a frozen dataclass.
+
 Life of a request: offered (its bytes are being tokenised) -> queued -> running -> one terminal kind. Every offered
 request reaches exactly one terminal kind; `Counts.balance()` is the sum that proves it.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..contract.refusal import ErrorCode
 
@@ -30,12 +33,18 @@ __all__ = [
 
 
 class Phase(enum.Enum):
+    """Hashed by identity, as its members are compared: they are keys several times in each request's life."""
+
+    __hash__ = object.__hash__
+
     INTAKE = "intake"
     QUEUED = "queued"
     RUNNING = "running"
 
 
 class Terminal(enum.Enum):
+    __hash__ = object.__hash__
+
     FINISHED = "finished"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
@@ -63,8 +72,7 @@ class Request:
     """Leading prompt tokens that the engine's cache is believed to hold already."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class Accepted(NamedTuple):
     id: str
     max_tokens: int
     """What it may produce, after clamping."""
@@ -81,8 +89,7 @@ class Refused:
     field: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class Release(NamedTuple):
     """Hand this request to the engine now."""
 
     id: str
@@ -117,8 +124,7 @@ class Signals:
     is_draining: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class End(NamedTuple):
     """A running request ended: FINISHED, CANCELLED or FAILED."""
 
     id: str

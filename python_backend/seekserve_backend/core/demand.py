@@ -1,0 +1,58 @@
+"""What urgent requests ask for, whatever becomes of them: sums that fade with time, and what a usual one is like."""
+
+from __future__ import annotations
+
+import math
+
+from .entry import Entry
+
+__all__ = ["Demand"]
+
+_GAIN = 0.01
+
+
+class Demand:
+    """Sums of what arrived lately, as of `at_s`; over `memory_s` they are rates."""
+
+    def __init__(self) -> None:
+        self.at_s = 0.0
+        self.by_class: dict[str, float] = {}
+        """Prompts, in engine time by time."""
+        self.share = 0.0
+        """The same of all classes."""
+        self.requests = 0.0
+        self.blocks = 0.0
+        """Of cache, that they may come to need."""
+        self.usual_price_ms = 0.0
+        self.usual_tokens = 0.0
+        """Expected of an answer."""
+        self.usual_stay = 0.0
+        """Blocks times the tokens for which they are held."""
+
+    def note(self, entry: Entry, now: float, memory_s: float) -> float:
+        """Returns its part of the engine's time."""
+        if now > self.at_s:
+            self.forget(now, memory_s)
+        price_ms, tokens, blocks, name = entry.price_ms, entry.expected_tokens, entry.need_blocks, entry.request_class
+        share = price_ms / (1000.0 * memory_s)
+        by_class = self.by_class
+        by_class[name] = by_class[name] + share if name in by_class else share
+        self.share = sum(by_class.values())
+        self.blocks += blocks
+        if self.requests:
+            self.usual_price_ms += _GAIN * (price_ms - self.usual_price_ms)
+            self.usual_tokens += _GAIN * (tokens - self.usual_tokens)
+            self.usual_stay += _GAIN * (blocks * tokens - self.usual_stay)
+        else:
+            self.usual_price_ms, self.usual_tokens, self.usual_stay = price_ms, tokens, blocks * tokens
+        self.requests += 1.0
+        return share
+
+    def forget(self, now: float, memory_s: float) -> None:
+        """Brings the sums up to date."""
+        keep = math.exp(min(self.at_s - now, 0.0) / memory_s)
+        self.by_class = {name: share * keep for name, share in self.by_class.items() if share > 1e-6}
+        self.share = sum(self.by_class.values())
+        self.requests *= keep
+        self.blocks *= keep
+        self.at_s = now
