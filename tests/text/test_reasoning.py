@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
+from tests.text.streams import chunks_of
 
 from seekserve_backend.text.reasoning import PieceKind, ReasoningSplit, ends_in_thinking
-from tests.text.streams import chunks_of
 
 
 def run(starts_in_thinking: bool, chunks: list[str]) -> tuple[str, str]:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from hypothesis import given, settings
+from tests.text.streams import chunks_of
 
 from seekserve_backend.text.tool_calls import (
     CallArguments,
@@ -15,7 +16,6 @@ from seekserve_backend.text.tool_calls import (
     Event,
     ToolCallParser,
 )
-from tests.text.streams import chunks_of
 
 Calls = list[tuple[str, str, bool | None]]
 
@@ -35,11 +35,12 @@ def dsml(block: str, *inner: str) -> str:
     return f"<｜DSML｜{block}>\n" + "\n".join(inner) + f"\n</｜DSML｜{block}>"
 
 
+def parameter(key: str, is_text: str, value: str, *, blank: str = "") -> str:
+    return f'<｜DSML｜{blank}parameter name="{key}" string="{is_text}">{value}</｜DSML｜{blank}parameter>'
+
+
 def invoke(name: str, *parameters: tuple[str, str, str], blank: str = "") -> str:
-    lines = [
-        f'<｜DSML｜{blank}parameter name="{key}" string="{is_text}">{value}</｜DSML｜{blank}parameter>'
-        for key, is_text, value in parameters
-    ]
+    lines = [parameter(*each, blank=blank) for each in parameters]
     return "\n".join([f'<｜DSML｜{blank}invoke name="{name}">', *lines, f"</｜DSML｜{blank}invoke>"])
 
 
@@ -100,7 +101,11 @@ def run(chunks: list[str]) -> tuple[str, Calls, bool]:
         # said to be JSON, and is not: passed on as a text, so that the whole stays JSON
         (dsml("tool_calls", invoke("f", ("x", "false", "NaN"))), "", [("f", '{"x": "NaN"}', True)]),
         ("a\n\n\n" + dsml("tool_calls", invoke("f")), "a\n", [("f", "{}", True)]),
-        (dsml("tool_calls", invoke("f")) + "\n\n" + dsml("tool_calls", invoke("g")), "", [("f", "{}", True), ("g", "{}", True)]),
+        (
+            dsml("tool_calls", invoke("f")) + "\n\n" + dsml("tool_calls", invoke("g")),
+            "",
+            [("f", "{}", True), ("g", "{}", True)],
+        ),
     ],
 )  # fmt: skip
 def test_calls_are_read_in_every_dialect(text: str, content: str, calls: Calls) -> None:
@@ -139,7 +144,7 @@ def test_calls_are_read_in_every_dialect(text: str, content: str, calls: Calls) 
         ),
         (
             dsml("tool_calls", invoke("f", ("x", "true", "1"), ("x", "true", "2"))),
-            '\n<｜DSML｜parameter name="x" string="true">2</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>',
+            "\n".join(["", parameter("x", "true", "2"), "</｜DSML｜invoke>", "</｜DSML｜tool_calls>"]),
             [("f", '{"x": "1"', False)],
         ),
     ],
@@ -164,7 +169,8 @@ def test_a_lone_bracket_or_newline_waits_for_the_next_character_only() -> None:
 _PARTS = [
     *(CALLS, END_CALLS, CALL, END_CALL, SEP, "function", "f", "\n", "```json\n", "\n```", "{}", " "),
     *('<｜DSML｜tool_calls>', '</｜DSML｜tool_calls>', '<｜DSML｜invoke name="g">', "</｜DSML｜invoke>"),
-    *('<｜DSML｜parameter name="x" string="true">', '<｜DSML｜parameter name="y" string="false">', "</｜DSML｜parameter>"),
+    *('<｜DSML｜parameter name="x" string="true">', '<｜DSML｜parameter name="y" string="false">'),
+    "</｜DSML｜parameter>",
     *("<", "｜", v3("f", '{"a": 1}'), v31("g", "{}"), dsml("tool_calls", invoke("h", ("x", "false", "1")))),
 ]  # fmt: skip
 

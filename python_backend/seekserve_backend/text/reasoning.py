@@ -1,21 +1,24 @@
 """Splits a model's output into reasoning and content at the thinking tags, piece by piece.
 
-Whether the output begins inside the reasoning is decided by the rendered prompt, never by a model's name: most templates
-write the opening tag themselves, and some models do. Tags are taken out, all other text stays as it is.
+Whether the output begins inside the reasoning is decided by the rendered prompt, never by a model's name: most
+templates write the opening tag themselves, and some models do. Tags are taken out, all other text stays as it is.
 Invariant: the joined pieces do not depend on how the text was cut.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from .markers import unfinished_from
+from .token_bytes import TokenBytes
 
-__all__ = ["THINK_END", "THINK_START", "Piece", "PieceKind", "ReasoningSplit", "ends_in_thinking"]
+__all__ = ["THINK_END", "THINK_START", "Piece", "PieceKind", "ReasoningSplit", "chat_state", "ends_in_thinking"]
 
 THINK_START, THINK_END = "<think>", "</think>"
 _BLANKS = " \t\r\n"
+_TAIL_TOKENS = 16  # enough for the tag in single bytes and blanks after it
 
 
 class PieceKind(enum.Enum):
@@ -32,6 +35,12 @@ class Piece(NamedTuple):
 def ends_in_thinking(prompt: str) -> bool:
     """Whether the answer to this rendered prompt begins inside the reasoning."""
     return prompt.rstrip(_BLANKS).endswith(THINK_START)
+
+
+def chat_state(prompt_ids: Sequence[int], vocabulary: TokenBytes) -> str:
+    """`thinking` when the answer to these tokens begins inside the reasoning, else `content`."""
+    tail = b"".join(vocabulary.get(token_id, skip_special=False) for token_id in prompt_ids[-_TAIL_TOKENS:])
+    return "thinking" if ends_in_thinking(tail.decode("utf-8", "replace")) else "content"
 
 
 class ReasoningSplit:

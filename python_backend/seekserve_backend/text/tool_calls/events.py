@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 __all__ = ["CallArguments", "CallEnd", "CallStart", "Content", "Event", "Outcome", "Reader"]
 
 
-class Content(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Content:
     text: str
 
 
-class CallStart(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CallStart:
     index: int
     """From 0, over the whole output."""
     name: str
 
 
-class CallArguments(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CallArguments:
     index: int
     text: str
     """What was added to the JSON text of the arguments."""
 
 
-class CallEnd(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CallEnd:
     index: int
     is_whole: bool
     """False: cut off or malformed. What was read is in the deltas, the rest of the text in a Content."""
