@@ -62,12 +62,12 @@ def test_old_reasoning_is_left_out_of_the_history() -> None:
 def test_a_tool_loop() -> None:
     both = [f"{CALL}function{SEP}weather\n```json\n{arguments}\n```{END}" for arguments in (ROME, OSLO)]
     v3_calls = f"{CALLS}{both[0]}\n{both[1]}{END_CALLS}{E}"
-    v3_results = f"{OUTS}{OUT}snow{END_OUT}\n{OUT}sun{END_OUT}{END_OUTS}"
+    v3_results = f"{OUTS}{OUT}sun{END_OUT}\n{OUT}snow{END_OUT}{END_OUTS}"
     start = f"{B}Be brief.{U}Rome and Oslo?{A}Looking."
     assert render(V3, tool_turns(asks_again=False)) == start + v3_calls + v3_results
     assert render(V3, tool_turns()) == f"{start}{v3_calls}{v3_results}Sun, snow.{E}{U}Thanks{A}"
     v31_calls = f"{CALLS}{CALL}weather{SEP}{ROME}{END}{CALL}weather{SEP}{OSLO}{END}{END_CALLS}{E}"
-    v31_results = f"{OUT}snow{END_OUT}{OUT}sun{END_OUT}"
+    v31_results = f"{OUT}sun{END_OUT}{OUT}snow{END_OUT}"
     start = f"{B}Be brief.{U}Rome and Oslo?{A}{N}Looking."
     assert render(V31, tool_turns()) == f"{start}{v31_calls}{v31_results}Sun, snow.{E}{U}Thanks{A}{N}"
 

@@ -8,11 +8,12 @@ have `tool_call_id`. Other keys are handed on to the template.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .errors import ChatError
 
-__all__ = ["ROLES", "Message", "parse_messages"]
+__all__ = ["ROLES", "Message", "in_call_order", "parse_messages"]
 
 ROLES = ("system", "user", "assistant", "tool", "developer")
 
@@ -23,7 +24,31 @@ def parse_messages(data: Any) -> list[Message]:
     """`data`: the decoded JSON. Raises ChatError for the first message that is not right."""
     if not isinstance(data, list) or not data:
         raise ChatError("messages", "expected a list of at least one message")
-    return [_message(number, message) for number, message in enumerate(data)]
+    messages = [_message(number, message) for number, message in enumerate(data)]
+    calls: Sequence[Mapping[str, Any]] = ()
+    start = 0
+    while start < len(messages):
+        end = start
+        while end < len(messages) and messages[end]["role"] == "tool":
+            end += 1
+        # Most formats tell the results apart by their order alone.
+        messages[start:end] = in_call_order(messages[start:end], calls)
+        if end == start:
+            calls = messages[start].get("tool_calls", ())
+            end += 1
+        start = end
+    return messages
+
+
+def in_call_order(results: Sequence[Message], calls: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """Tool results in the order of the calls that they answer; those without a known id stay where they are."""
+    order = {call["id"]: n for n, call in enumerate(calls) if "id" in call}
+    places = [n for n, result in enumerate(results) if result.get("tool_call_id") in order]
+    known = sorted((results[n] for n in places), key=lambda result: order[result["tool_call_id"]])
+    out = list(results)
+    for n, result in zip(places, known, strict=True):
+        out[n] = result
+    return out
 
 
 def _message(number: int, message: Any) -> Message:

@@ -13,7 +13,7 @@ from .errors import ChatError
 from .options import ChatOptions
 from .wording import Wording
 
-__all__ = ["Plain", "calls_block", "in_call_order", "sections", "to_json", "with_leading_system"]
+__all__ = ["Plain", "calls_block", "sections", "to_json", "with_leading_system"]
 
 Plain = Callable[[str], str]
 """Makes a text that people wrote safe to stand in a prompt; called exactly once for each."""
@@ -80,14 +80,3 @@ def with_leading_system(messages: Sequence[Message], options: ChatOptions) -> li
     if needs_one and messages[0]["role"] != "system":
         return [{"role": "system", "content": ""}, *messages]
     return list(messages)
-
-
-def in_call_order(results: Sequence[Message], calls: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """Tool results in the order of the calls that they answer; those without a known id stay where they are."""
-    order = {call["id"]: n for n, call in enumerate(calls) if "id" in call}
-    places = [n for n, result in enumerate(results) if result.get("tool_call_id") in order]
-    known = sorted((results[n] for n in places), key=lambda result: order[result["tool_call_id"]])
-    out = list(results)
-    for n, result in zip(places, known, strict=True):
-        out[n] = result
-    return out

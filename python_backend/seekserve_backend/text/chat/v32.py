@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ..reasoning import THINK_END, THINK_START
 from .conversation import Message
-from .dsml_text import Plain, calls_block, in_call_order, sections, with_leading_system
+from .dsml_text import Plain, calls_block, sections, with_leading_system
 from .errors import ChatError
 from .options import ChatOptions
 from .tokens import ASSISTANT, BOS, EOS, USER
@@ -33,8 +33,7 @@ def render_v32(messages: Sequence[Message], options: ChatOptions, wording: Wordi
         opening = THINK_START if options.thinking and n >= last_user else THINK_END
         if message["role"] == "tool":
             count = _results_from(messages, n)
-            results = in_call_order(messages[n : n + count], messages[n - 1].get("tool_calls", ()))
-            out.append(_results(results, plain) + opening)
+            out.append(_results(messages[n : n + count], plain) + opening)
             n += count
             continue
         if message["role"] == "system":

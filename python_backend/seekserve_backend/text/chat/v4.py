@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..reasoning import THINK_END, THINK_START
-from .conversation import Message
-from .dsml_text import Plain, calls_block, in_call_order, sections, with_leading_system
+from .conversation import Message, in_call_order
+from .dsml_text import Plain, calls_block, sections, with_leading_system
 from .errors import ChatError
 from .options import ChatOptions
 from .tokens import ASSISTANT, BOS, EOS, SYSTEM, USER
