@@ -1,3 +1,5 @@
+"""What is wrong with a conversation or its options, in the words of whoever sent it."""
+
 from __future__ import annotations
 
 __all__ = ["ChatError"]
