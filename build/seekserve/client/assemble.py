@@ -44,6 +44,8 @@ class Assembler:
         self._queue_ms: float | None = None
         self._logprobs: list[float] = []
         self._cumulative_logprob: float | None = None
+        self.chat_state: str | None = None
+        """Of a chat, from its first response on."""
         self._ttft_s: float | None = None
         self._ended_at_s: float | None = None
 
@@ -101,6 +103,7 @@ class Assembler:
             deltas=tuple(self._deltas),
             logprobs=tuple(self._logprobs),
             cumulative_logprob=self._cumulative_logprob,
+            chat_state=self.chat_state,
         )
 
     def _read_outputs(self, response: Any) -> bytes | None:
@@ -120,6 +123,8 @@ class Assembler:
                 self._prompt_tokens = int(wire.read_number(tensor, content))
             elif name == "queue_ms":
                 self._queue_ms = float(wire.read_number(tensor, content))
+            elif name == "chat_state":
+                self.chat_state = wire.read_text(tensor, content).decode("utf-8", "replace")
             elif name == "output_log_probs":
                 self._logprobs += wire.read_numbers(tensor, content)
             elif name == "cum_log_probs":

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from seekserve.client.chat import read_answer
 from seekserve.errors import InputError
 
 __all__ = ["Completion", "Delta", "GenerateRequest", "ServerInfo"]
@@ -23,6 +24,9 @@ class GenerateRequest:
     """Raw prompt, exactly as the model shall see it."""
     messages: Sequence[Mapping[str, Any]] | None = None
     """Chat messages in the OpenAI form; the server renders them with the model's template."""
+    chat_options: Mapping[str, Any] | None = None
+    """How `messages` are rendered: tools, tool_choice, thinking, reasoning_effort, response_format,
+    chat_template_kwargs; judged by the server."""
     input_ids: Sequence[int] | None = None
     max_tokens: int | None = None
     stop: Sequence[str] | None = None
@@ -55,6 +59,8 @@ class GenerateRequest:
         if len(given) != 1:
             found = " and ".join(given) or "none of them"
             problems.append(f"exactly one of prompt, messages and input_ids is needed, got {found}")
+        if self.chat_options is not None and self.messages is None:
+            problems.append("chat_options need messages: other prompts are not rendered")
         if isinstance(self.stop, str):
             problems.append(f"stop must be a list of texts, got the text {self.stop!r}")
         # The same prefix is reserved by tritonclient: the server would read such a name as an order to itself.
@@ -96,6 +102,19 @@ class Completion:
     logprobs: tuple[float, ...] = ()
     """Natural logarithm of each token's probability; empty unless asked for."""
     cumulative_logprob: float | None = None
+    chat_state: str | None = None
+    """Of a chat: `thinking` when the answer began inside the reasoning, else `content`; None when the server did not
+    say."""
+
+    @property
+    def reasoning(self) -> str | None:
+        """The reasoning of a chat's answer, without its tags; None when there is none, or when it is no chat."""
+        return read_answer(self.text, self.chat_state).reasoning
+
+    @property
+    def content(self) -> str:
+        """The answer without its reasoning; the whole `text` when it is no chat."""
+        return read_answer(self.text, self.chat_state).content
 
     @property
     def tokens_per_s(self) -> float | None:

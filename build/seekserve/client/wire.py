@@ -62,7 +62,7 @@ def _wire_type(spec: TensorSpec) -> str:
 
 
 def _pack(spec: TensorSpec, value: Any) -> tuple[bytes, int]:
-    if spec.name == "messages":
+    if spec.name in ("messages", "chat_options"):
         value = json.dumps(value, ensure_ascii=False)
     items: Sequence[Any] = [value] if spec.dims == (1,) else list(value)
     return b"".join(_pack_item(spec.data_type, item) for item in items), len(items)
