@@ -13,6 +13,7 @@ from ..contract.policy import Policy
 from ..contract.refusal import ErrorCode
 from ..contract.step_model import StepModel
 from .admission import Admission
+from .asides import Asides
 from .books import Books
 from .breaker import Breaker, BreakerState
 from .buckets import Buckets
@@ -54,6 +55,7 @@ class Scheduler:
         self._buckets = Buckets(policy.bucket_edges_tokens)
         self._deadlines = Deadlines()
         self._books = Books()
+        self.asides = Asides(self._books)
         self._drain = DrainRate()
         self.breaker = Breaker(policy.breaker)
         self._is_draining = False
@@ -94,7 +96,7 @@ class Scheduler:
         if in_use is not None:
             return self._refuse(id, in_use, None)
         entry.arrival_s = request.arrival_s
-        entry.request_class = request.request_class or entry.request_class
+        entry.request_class = request.request_class or entry.request_class or self._policy.default_class
         entry.is_probe = entry.is_probe or request.is_probe
         verdict = (
             self._draining(entry.is_probe)
@@ -257,6 +259,7 @@ class Scheduler:
             queued_by_class=self._gate.lengths(),
             queued_by_bucket=self._buckets.counts(),
             running=books.by_phase[Phase.RUNNING],
+            joined=books.by_phase[Phase.JOINED],
             reserved_blocks=self._reserve.used_blocks,
             offered=books.counts.offered,
             terminals={kind.value: n for kind, n in books.counts.terminals.items()},
