@@ -39,6 +39,12 @@ class Inbound:
     request_class: str | None = None
     tenant: str = ""
     deadline_ms: int | None = None
+    heartbeat_ms: int | None = None
+    resumable: bool = False
+    resume_token: str | None = None
+    """Given instead of a prompt: the rest of a stream whose connection was lost."""
+    resume_from_bytes: int = 0
+    resume_cancel: bool = False
     is_probe: bool = False
 
     @property
@@ -62,3 +68,6 @@ class Chunk:
     logprobs: tuple[float, ...] | None = None
     """Of the tokens whose text this chunk completes."""
     cumulative_logprob: float | None = None
+    resume_token: str | None = None
+    is_heartbeat: bool = False
+    """Says only that the request still waits; worthless once anything else was sent."""

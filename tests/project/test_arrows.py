@@ -20,11 +20,17 @@ SERVICE = (
     "desk",
     "engine_loop",
     "exchange",
+    "heartbeats",
     "live",
     "logprobs",
     "outbox",
     "prompts",
+    "record",
     "service",
+    "sharing",
+    "streams",
+    "telling",
+    "work",
 )
 BACKEND_ARROWS = {
     "contract": set[str](),

@@ -35,6 +35,8 @@ class KeptStreams(Generic[Stream]):
         self._entries: dict[str, _Entry[Stream]] = {}
         self._kept: dict[str, _Entry[Stream]] = {}
         """The oldest first."""
+        self.bytes = 0
+        """Of the kept ones."""
         self.resumed = 0
         self.dropped = 0
         """Kept ones that nobody came for."""
@@ -42,10 +44,6 @@ class KeptStreams(Generic[Stream]):
     def __len__(self) -> int:
         """Those without a connection."""
         return len(self._kept)
-
-    @property
-    def bytes(self) -> int:
-        return sum(entry.size_bytes for entry in self._kept.values())
 
     def grant(self, token: str, tenant: str, stream: Stream) -> None:
         """A new, connected stream. Raises ValueError for a token that is in use."""
@@ -66,17 +64,18 @@ class KeptStreams(Generic[Stream]):
         entry = self._entries.get(token)
         if entry is None:
             return ()
-        entry.size_bytes = size_bytes
         if entry.until_s is None:
             entry.until_s = now + self.options.resume_ttl_s
+            entry.size_bytes = 0
             self._kept[token] = entry
-        return tuple(self._shrink())
+        return self.weigh(token, size_bytes)
 
     def resume(self, token: str, stream: Stream) -> None:
         """Connected again, as `stream`. The token must have been found."""
         entry = self._entries[token]
         entry.stream, entry.until_s = stream, None
-        self._kept.pop(token, None)
+        if self._kept.pop(token, None) is not None:
+            self.bytes -= entry.size_bytes
         self.resumed += 1
 
     def weigh(self, token: str, size_bytes: int) -> tuple[Stream, ...]:
@@ -84,13 +83,16 @@ class KeptStreams(Generic[Stream]):
         entry = self._kept.get(token)
         if entry is None:
             return ()
+        self.bytes += size_bytes - entry.size_bytes
         entry.size_bytes = size_bytes
         return tuple(self._shrink())
 
     def drop(self, token: str) -> None:
         """Given up, failed or cancelled. Unknown tokens are allowed."""
         self._entries.pop(token, None)
-        self._kept.pop(token, None)
+        entry = self._kept.pop(token, None)
+        if entry is not None:
+            self.bytes -= entry.size_bytes
 
     def kept(self) -> tuple[tuple[str, Stream], ...]:
         """(token, stream) of those without a connection, the oldest first."""
@@ -117,12 +119,14 @@ class KeptStreams(Generic[Stream]):
 
     def _remove(self, token: str) -> Stream:
         self.dropped += 1
-        del self._entries[token]
-        return self._kept.pop(token).stream
+        stream = self._entries[token].stream
+        self.drop(token)
+        return stream
 
     def check_integrity(self) -> None:
         """Raises AssertionError when the two tables disagree or a bound is broken."""
         waiting = {token for token, entry in self._entries.items() if entry.until_s is not None}
         assert waiting == set(self._kept), (waiting, set(self._kept))
+        assert self.bytes == sum(entry.size_bytes for entry in self._kept.values())
         assert len(self._kept) <= self.options.max_streams
         assert self.bytes <= self.options.max_bytes

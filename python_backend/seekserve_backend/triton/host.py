@@ -61,6 +61,7 @@ class Host:
         make_engine = stock_engine_factory(config, utils, bundle, bundle_dir)
         self._service = Service(
             scheduler=Scheduler(policy, bundle.replica_limits, bundle.kv, bundle.step_model),
+            policy=policy,
             engine_factory=make_engine or variant.engine_factory,
             encode=variant.encode,
             vocabulary=variant.vocabulary,
