@@ -105,12 +105,15 @@ class Desk:
             self.repeats.lead(work.key, work)
 
     def leave(self, live: Live) -> Phase | None:
-        """Its client is gone for good. The lock is held. Returns the phase of work that nobody wants any more, or None
-        when the work goes on for others; whoever was not RUNNING is out of the books now and has to be answered."""
+        """Its client is gone for good. The lock is held. JOINED: the work goes on for others. RUNNING: the engine has
+        to be told, and its End brings the answer. None: it has ended already, and the answer is on its way. Otherwise
+        it is out of the books now and the caller answers it."""
         work = live.work
         if live.token is not None:
             self.kept.drop(live.token)
         others = () if work is None else tuple(other for other in work.lives if other is not live)
+        if not live.is_joined and not self.core.asides.is_open(live.id):
+            return None
         if work is None or not others:
             return self._abandon(live, work)
         if not live.is_joined:
@@ -119,13 +122,13 @@ class Desk:
         self.core.cancel(live.id, self.clock())
         live.is_joined = False
         del self.live[live.id]
-        return None
+        return Phase.JOINED
 
     def _abandon(self, live: Live, work: Work | None) -> Phase | None:
         phase = self.core.cancel(live.id, self.clock())
         if work is not None and work.key is not None:
             self.repeats.leave(work.key, work)
-        if phase is not Phase.RUNNING and phase is not None:
+        if phase not in (None, Phase.RUNNING):
             if work is not None:
                 work.is_over = True
             del self.live[live.id]

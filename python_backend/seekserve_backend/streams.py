@@ -161,10 +161,11 @@ class Streams:
         return [(found, sink, cancelled_line(found))] if self._let_go(found) and sink is not AWAY else []
 
     def _let_go(self, live: Live) -> bool:
-        """Ends it as cancelled; the lock is held. False when the engine's End has to come first, and answers it."""
+        """Ends it as cancelled; the lock is held. False when others answer it: it has ended, or the engine's End will."""
         phase = self._desk.leave(live)
         if phase is Phase.RUNNING:
             self._loop.cancel(live.id)
+        if phase in (None, Phase.RUNNING):
             return False
         live.is_closed = True
         return True

@@ -39,6 +39,10 @@ class Asides:
         """One that never was let in."""
         self._books.refuse(code, None)
 
+    def is_open(self, id: str) -> bool:
+        """False once the core has ended it, though the news may still be on the way."""
+        return id in self._books.live
+
     def _joined(self, id: str) -> Entry:
         entry = self._books.live.get(id)
         if entry is None or entry.phase is not Phase.JOINED:
