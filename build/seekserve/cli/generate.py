@@ -38,6 +38,14 @@ __all__ = ["command"]
 @click.option("--tenant", default=None, help="Who is asking.")
 @click.option("--deadline-ms", type=int, default=None, help="Time to the first token after which no answer is wanted.")
 @click.option("--stream/--no-stream", default=True, show_default=True, help="In pieces, or one response at the end.")
+@click.option(
+    "--reconnects",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="When the connection breaks in mid-stream, come back up to N times in a row and go on where it was.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end instead of text and figures.")
 @click.option(
     "--timeout-s",
@@ -54,6 +62,7 @@ def command(
     system: str | None,
     as_json: bool,
     timeout_s: float,
+    reconnects: int,
     **options: Any,
 ) -> Completion:
     """Send PROMPT to a running server and stream the answer.
@@ -67,7 +76,7 @@ def command(
     # gRPC's core writes a broken connection to stderr by itself; it is reported here, once, in words.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     request = _request(_read_prompt(prompt, raw), raw, system, options)
-    model, completion = _interruptible(_generate(url, model, timeout_s, request, is_shown=not as_json))
+    model, completion = _interruptible(_generate(url, model, timeout_s, request, reconnects, is_shown=not as_json))
     if as_json:
         click.echo(json.dumps({"model": model, **_figures(completion)}, ensure_ascii=False))
     else:
@@ -102,11 +111,14 @@ def _request(prompt: str, raw: bool, system: str | None, options: dict[str, Any]
 
 
 async def _generate(
-    url: str, model: str | None, timeout_s: float, request: GenerateRequest, *, is_shown: bool
+    url: str, model: str | None, timeout_s: float, request: GenerateRequest, reconnects: int, *, is_shown: bool
 ) -> tuple[str, Completion]:
     from seekserve.client import AsyncClient
 
-    async with AsyncClient(url, model, idle_timeout_s=timeout_s) as client, client.stream(request) as stream:
+    async with (
+        AsyncClient(url, model, idle_timeout_s=timeout_s) as client,
+        client.stream(request, reconnects=reconnects) as stream,
+    ):
         last = ""
         try:
             async for delta in stream:
