@@ -41,6 +41,12 @@ class Inbound:
     request_class: str | None = None
     tenant: str = ""
     deadline_ms: int | None = None
+    heartbeat_ms: int | None = None
+    resumable: bool = False
+    resume_token: str | None = None
+    """Given instead of a prompt: the rest of a stream whose connection was lost."""
+    resume_from_bytes: int = 0
+    resume_cancel: bool = False
     is_probe: bool = False
 
     @property
@@ -68,3 +74,6 @@ class Chunk:
     cumulative_logprob: float | None = None
     chat_state: str | None = None
     """Where a chat's answer begins: `thinking` or `content`. On the first response."""
+    resume_token: str | None = None
+    is_heartbeat: bool = False
+    """Says only that the request still waits; worthless once anything else was sent."""

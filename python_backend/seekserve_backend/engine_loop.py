@@ -10,14 +10,15 @@ import logging
 import threading
 from collections.abc import Callable
 
-from .answers import Chunk
 from .contract.refusal import ErrorCode, ErrorLine
 from .core.types import End, Expire, Release, Signals, StepReport, Terminal
-from .desk import Desk, cancelled_line, expired_line, failed_line
+from .desk import Desk
 from .engines.port import EndReason, Engine, EngineError, EngineRequest, EngineStats, EngineStepReport, TokenEvent
 from .exchange import Exchange, ExchangeState, fail_the_rest
 from .live import Live
 from .step_log import StepLog
+from .telling import Telling
+from .work import Work
 
 __all__ = ["EngineLoop"]
 
@@ -37,6 +38,7 @@ class EngineLoop:
     def __init__(self, desk: Desk, engine_factory: Callable[[], Engine], step_log: StepLog | None = None) -> None:
         self._desk = desk
         self._step_log = step_log
+        self._telling = Telling(desk)
         self._engine_factory = engine_factory
         started_s = desk.clock()
         self._engine: Engine | None = engine_factory()
@@ -46,9 +48,11 @@ class EngineLoop:
         """Of the first engine, and of one that took its place; one made after a failure is of the same bundle."""
         self._exchange: Exchange | None = None
         self._cancels: list[str] = []
+        self._late: list[Live] = []
+        """Came to a work that has said something already."""
         self._held: dict[str, Release] = {}
         """Released by the core, not yet taken by the engine."""
-        self._in_engine: dict[str, Live] = {}
+        self.in_engine: dict[str, Work] = {}  # others may look at it
         self._failures_in_a_row = 0
         self._last_round_s = desk.clock()
         self._is_stopping = False
@@ -75,6 +79,11 @@ class EngineLoop:
         with self._desk.cond:
             self._cancels.append(request_id)
             self._desk.cond.notify_all()
+
+    def catch_up(self, live: Live) -> None:
+        """Sends soon what its work has said already; the lock is held."""
+        self._late.append(live)
+        self._desk.cond.notify_all()
 
     def exchange(self, wish: Exchange) -> None:
         """Takes nothing new, lets what was accepted end, then replaces the engine. One at a time."""
@@ -116,15 +125,18 @@ class EngineLoop:
                 return
             decisions = desk.core.step(now, self._signals())
             cancels, self._cancels = self._cancels, []
-            is_idle = not (self._in_engine or self._held or decisions or cancels)
+            late, self._late = self._late, []
+            is_idle = not (self.in_engine or self._held or decisions or cancels or late)
             if is_idle and desk.cond.wait(self._idle_wait_s(now)):
                 return
         if is_idle:
             self._look_after_idle_engine()
             return
         try:
+            for live in late:
+                self._telling.catch_up(live)
             self._act(decisions, cancels)
-            if self._engine is not None and (self._in_engine or cancels):
+            if self._engine is not None and (self.in_engine or cancels):
                 self._report(self._engine.step(_STEP_TIMEOUT_S))
                 self._failures_in_a_row = 0
         except Exception as error:  # an engine may raise anything; no request may be lost for it
@@ -173,33 +185,38 @@ class EngineLoop:
         # A cancelled request gives its blocks back with the next step, so a release may have to wait for that.
         for release in list(self._held.values()):
             live = self._desk.live.get(release.id)
-            request = None if live is None else live.engine_request(release)
-            if request is not None and self._in_engine and not engine.can_add(request):
+            work = None if live is None else live.work
+            request = None if work is None else work.engine_request(release)
+            if request is not None and self.in_engine and not engine.can_add(request):
                 return
             del self._held[release.id]
-            if live is None or request is None:
+            if live is None or work is None or request is None:
                 self._end_unstarted(release.id)
             else:
-                self._add(engine, live, request, release.queue_ms)
+                live.queue_ms = release.queue_ms
+                self._add(engine, work, request)
 
-    def _add(self, engine: Engine, live: Live, request: EngineRequest, queue_ms: float) -> None:
-        live.queue_ms = queue_ms
-        self._in_engine[live.id] = live
+    def _add(self, engine: Engine, work: Work, request: EngineRequest) -> None:
+        self.in_engine[work.id] = work
+        now = self._desk.clock()
+        for live in work.lives:
+            if live.is_joined:
+                live.queue_ms = max(0.0, (now - live.arrival_s) * 1000.0)
         try:
             engine.add(request)
         except EngineError:
             raise
         except Exception:  # of this request alone, be it its parameters or memory for it
-            _log.exception("the engine does not take request %s", live.id)
-            del self._in_engine[live.id]
-            self._desk.observe_ends(End(id=live.id, terminal=Terminal.FAILED))
-            self._answer(live, failed_line(live))
+            _log.exception("the engine does not take request %s", work.id)
+            del self.in_engine[work.id]
+            self._desk.observe_ends(End(id=work.id, terminal=Terminal.FAILED))
+            self._telling.fail(work)
 
     def _end_unstarted(self, request_id: str) -> None:
         """A released request whose client left, or that expired, before the engine took it."""
         live = self._desk.live.get(request_id)
-        if live is not None:
-            self._answer(live, cancelled_line(live))
+        if live is not None and live.work is not None:
+            self._telling.cancelled(live.work)
         self._desk.observe_ends(End(id=request_id, terminal=Terminal.CANCELLED))
 
     def _refuse_unserved(self, request_id: str) -> None:
@@ -208,22 +225,17 @@ class EngineLoop:
         live = self._desk.live.get(request_id)
         if live is not None:
             line = ErrorLine(code=ErrorCode.NOT_SERVING, reason=_BROKEN, request_id=live.public_id)
-            self._answer(live, live.error(line))
-
-    def _answer(self, live: Live, terminal: Chunk | ErrorLine) -> None:
-        self._desk.answer(live, terminal, is_collected=True)
+            self._desk.answer(live, live.error(line), is_collected=True)
 
     def _expire(self, decision: Expire) -> None:
         if decision.was_running:
             self.cancel(decision.id)
-        live = self._desk.live.get(decision.id)
-        if live is not None:
-            self._answer(live, expired_line(live, decision))
+        self._telling.expire(decision)
 
     def _report(self, report: EngineStepReport) -> None:
         """Answers clients first, then tells the core."""
         if self._step_log is not None:
-            self._step_log.note(report, self._in_engine)
+            self._step_log.note(report, self.in_engine)
         reasons = {end.id: end.reason for end in report.ends}
         made = sum(len(event.token_ids) for event in report.tokens)
         firsts = tuple(event.id for event in report.tokens if self._is_first(event.id))
@@ -245,49 +257,47 @@ class EngineLoop:
         )
 
     def _is_first(self, request_id: str) -> bool:
-        live = self._in_engine.get(request_id)
-        return live is not None and live.completion_tokens == 0
+        work = self.in_engine.get(request_id)
+        return work is not None and work.completion_tokens == 0
 
     def _take_tokens(self, event: TokenEvent, ended: EndReason | None) -> None:
-        live = self._in_engine.get(event.id)
-        if live is None or live.is_closed:
+        work = self.in_engine.get(event.id)
+        if work is None or work.is_over:
             return
-        assert live.detokenizer is not None, "tokenised before it was released"
-        live.completion_tokens += len(event.token_ids)
-        if live.logprobs is not None:
-            live.logprobs.add(event.token_ids, event.logprobs)
-        piece = live.detokenizer.feed(event.token_ids)
-        if piece.stopped:
-            self._answer(live, live.last(piece.text, "stop"))
-            self.cancel(live.id)
-        elif ended in (EndReason.STOP, EndReason.LENGTH):
-            self._answer(live, live.finish(piece.text, ended.value))
-        elif (chunk := live.piece(piece.text)) is not None:
-            self._desk.outbox.put(live.lane, live.sink, chunk)
+        reason = ended.value if ended in (EndReason.STOP, EndReason.LENGTH) else None
+        piece = work.feed(event.token_ids, event.logprobs, reason)
+        if piece is None:
+            return
+        if piece.finish_reason is None:
+            self._telling.spread(work, piece)
+            return
+        self._telling.finish(work, piece)
+        if reason is None:  # a stop string, of which the engine knows nothing
+            self.cancel(work.id)
 
     def _spoiled(self, request_id: str) -> None:
         _log.exception("the tokens of request %s could not be made an answer", request_id)
-        live = self._in_engine.get(request_id)
-        if live is not None and not live.is_closed:
-            self._answer(live, failed_line(live))
+        work = self.in_engine.get(request_id)
+        if work is not None:
+            self._telling.fail_rest(work)
         self.cancel(request_id)
 
     def _end(self, request_id: str, reason: EndReason, message: str) -> End:
         """Answers the client of an ended request if that was not done yet, and says how it ended."""
-        live = self._in_engine.pop(request_id, None)
-        if live is None:
+        work = self.in_engine.pop(request_id, None)
+        if work is None:
             return End(id=request_id, terminal=Terminal.CANCELLED)
-        if live.is_closed:  # by its last token or a stop string (finished), or expired (the core knows that already)
-            return End(id=request_id, terminal=Terminal.FINISHED, tokens=live.completion_tokens)
+        if work.is_over:  # by its last token or a stop string (finished), or expired (the core knows that already)
+            return End(id=request_id, terminal=Terminal.FINISHED, tokens=work.completion_tokens)
         if reason in (EndReason.STOP, EndReason.LENGTH):
-            self._answer(live, live.finish("", reason.value))
-            return End(id=request_id, terminal=Terminal.FINISHED, tokens=live.completion_tokens)
+            self._telling.finish(work, work.end(reason.value))
+            return End(id=request_id, terminal=Terminal.FINISHED, tokens=work.completion_tokens)
         if reason is EndReason.CANCELLED:
-            self._answer(live, cancelled_line(live))
+            self._telling.cancelled(work)
             return End(id=request_id, terminal=Terminal.CANCELLED)
         _log.error("request %s failed in the engine: %s", request_id, message)
-        self._answer(live, failed_line(live))
-        return End(id=request_id, terminal=Terminal.FAILED, tokens=live.completion_tokens)
+        self._telling.fail(work)
+        return End(id=request_id, terminal=Terminal.FAILED, tokens=work.completion_tokens)
 
     def _has_drained(self, wish: Exchange) -> bool:
         """Keeps the door closed; at the deadline it fails what is left."""
@@ -297,10 +307,10 @@ class EngineLoop:
             desk.core.pause(now + self.load_s, _SWAPPING)
             left = [live for live in desk.live.values() if not live.inbound.is_probe]
         if now < wish.deadline_s:
-            return not (left or self._in_engine or self._held)
+            return not (left or self.in_engine or self._held)
         wish.failed_requests = len(left)
-        fail_the_rest(desk, left, self._in_engine.values(), load_s=self.load_s)
-        self._in_engine.clear()
+        fail_the_rest(desk, left, self.in_engine.values(), load_s=self.load_s)
+        self.in_engine.clear()
         self._held.clear()
         return True
 
@@ -355,14 +365,14 @@ class EngineLoop:
 
     def _engine_failed(self, error: Exception) -> None:
         _log.error("the engine failed and is made anew", exc_info=error)
-        lost = list(self._in_engine.values())
-        self._in_engine.clear()
+        lost = list(self.in_engine.values())
+        self.in_engine.clear()
         self._desk.observe_ends(
-            *(End(id=live.id, terminal=Terminal.FINISHED if live.is_closed else Terminal.FAILED) for live in lost)
+            *(End(id=work.id, terminal=Terminal.FINISHED if work.is_over else Terminal.FAILED) for work in lost)
         )
-        for live in lost:
-            if not live.is_closed:
-                self._answer(live, failed_line(live))
+        for work in lost:
+            if not work.is_over:
+                self._telling.fail(work)
         self._failures_in_a_row += 1
         self.is_rebuilding = True
         self._close_engine()

@@ -19,6 +19,7 @@ from .desk import Desk
 from .engines.port import Engine, EngineInfo
 from .live import Live
 from .text.token_bytes import TokenBytes
+from .work import Work
 
 __all__ = ["Exchange", "ExchangeState", "Variant", "fail_the_rest"]
 
@@ -66,11 +67,11 @@ class Exchange:
         self.state = ExchangeState.FAILED
 
 
-def fail_the_rest(desk: Desk, open_lives: Sequence[Live], in_engine: Collection[Live], *, load_s: float) -> None:
+def fail_the_rest(desk: Desk, open_lives: Sequence[Live], in_engine: Collection[Work], *, load_s: float) -> None:
     """At the deadline: everything that is open, and what the engine holds. The engine is closed after this."""
     desk.outbox.flush()
-    probes = [live for live in in_engine if live.inbound.is_probe]
+    probes = [live for work in in_engine for live in work.lives if live.inbound.is_probe]
     for live in (*open_lives, *probes):
         desk.fail(live, ErrorCode.NOT_SERVING, _OUT_OF_TIME, retry_after_ms=int(load_s * 1000.0) + 1)
     # What had ended for its client already, and was only leaving the engine.
-    desk.observe_ends(*(End(id=live.id, terminal=Terminal.FINISHED) for live in in_engine))
+    desk.observe_ends(*(End(id=work.id, terminal=Terminal.FINISHED) for work in in_engine))

@@ -1,16 +1,34 @@
-"""One request while the service holds it: its answers so far, and how the next piece becomes a chunk."""
+"""One request while the service holds it: who asked, and how a piece of the answer becomes a response to that one."""
 
 from __future__ import annotations
 
 from .answers import Chunk, Inbound
 from .contract.refusal import ErrorLine
-from .core.types import Release
-from .engines.port import EngineRequest
-from .logprobs import LogprobTrail
+from .core.types import Request
 from .outbox import Sink
-from .text.detokenizer import Detokenizer
+from .record import Piece, Place, Record, joined
+from .work import Work
 
-__all__ = ["Live"]
+__all__ = ["AWAY", "Live"]
+
+
+class _Away:
+    """The sink of a client that is not there, and may come back."""
+
+    def send(self, chunk: Chunk) -> None:
+        pass
+
+    def error(self, line: ErrorLine) -> None:
+        pass
+
+    def is_cancelled(self) -> bool:
+        return False
+
+    def hold_s(self) -> float:
+        return 0.0
+
+
+AWAY = _Away()
 
 
 class Live:
@@ -21,106 +39,113 @@ class Live:
         "_is_first",
         "arrival_s",
         "chat_state",
-        "completion_tokens",
-        "detokenizer",
+        "has_token",
         "id",
         "inbound",
         "is_closed",
+        "is_joined",
         "lane",
-        "logprobs",
-        "prompt_ids",
+        "place",
         "prompt_text",
+        "public_id",
         "queue_ms",
         "sink",
+        "token",
+        "work",
     )
 
     def __init__(self, id: str, inbound: Inbound, sink: Sink, *, arrival_s: float, lane: int) -> None:
         self.id = id
+        """Of its entry in the core; changes places with another's when that one's work is handed over to it."""
+        self.public_id = inbound.client_id or id
+        """The client's own id where it gave one."""
         self.inbound = inbound
         self.sink = sink
         self.arrival_s = arrival_s
         self.lane = lane
-        self.prompt_ids: tuple[int, ...] = ()
+        self.work: Work | None = None
+        """From when it was tokenised."""
+        self.is_joined = False
+        """Its entry in the core is JOINED: the work is another's."""
+        self.place = Place()
+        """Of the work's record, if it has one: what was sent."""
+        self.token: str | None = None
+        """With which its client may come back."""
+        self.has_token = False
+        """The client has been told."""
         self.prompt_text = ""
         self.chat_state: str | None = None
         """Of a chat: whether its answer begins inside the reasoning."""
-        self.detokenizer: Detokenizer | None = None
-        self.logprobs: LogprobTrail | None = None
-        """For a request that wants them."""
         self.queue_ms = 0.0
-        self.completion_tokens = 0
         self.is_closed = False
         """True once its terminal answer is on the way; everything later about it is ignored."""
-        self._held: list[str] = []
+        self._held: list[Piece] = []
         self._is_first = True
 
     @property
-    def public_id(self) -> str:
-        """The client's own id where it gave one."""
-        return self.inbound.client_id or self.id
+    def is_away(self) -> bool:
+        return self.sink is AWAY
 
-    def piece(self, text: str) -> Chunk | None:
-        """The chunk for a piece of text in mid-stream; None when there is nothing to send yet."""
-        if not self.inbound.stream:
-            self._held.append(text)
+    def core_request(self, cached_tokens: int) -> Request:
+        assert self.work is not None, "tokenised before it is submitted"
+        inbound = self.inbound
+        return Request(
+            id=self.id,
+            prompt_tokens=len(self.work.prompt_ids),
+            max_tokens=inbound.max_tokens,
+            request_class=inbound.request_class,
+            tenant=inbound.tenant,
+            deadline_ms=inbound.deadline_ms,
+            arrival_s=self.arrival_s,
+            is_probe=inbound.is_probe,
+            cached_tokens=cached_tokens,
+        )
+
+    def chunk(self, piece: Piece) -> Chunk | None:
+        """The response for a piece; None when there is nothing to send yet."""
+        if self.inbound.stream:
+            return self._chunk(piece) if piece.text or piece.finish_reason is not None else None
+        self._held.append(piece)
+        if piece.finish_reason is None:
             return None
-        return self._chunk(text, None) if text else None
+        whole, self._held = joined(self._held), []
+        return self._chunk(whole)
 
-    def last(self, text: str, finish_reason: str) -> Chunk:
-        """The final chunk, with everything that was held back."""
-        self._held.append(text)
-        chunk = self._chunk("".join(self._held), finish_reason)
-        self._held.clear()
-        self.is_closed = True
-        return chunk
+    def catch_up(self, record: Record) -> Chunk | None:
+        """The response for everything that was said since the last one."""
+        piece, self.place = record.since(self.place)
+        return None if piece is None else self.chunk(piece)
 
-    def finish(self, text: str, finish_reason: str) -> Chunk:
-        """The final chunk when the engine ended the request: the tail of the text, which may hold a stop string."""
-        assert self.detokenizer is not None, "tokenised before it was released"
-        text += self.detokenizer.flush()
-        return self.last(text, "stop" if self.detokenizer.stopped else finish_reason)
+    def heartbeat(self, now: float) -> Chunk:
+        waited_ms = max(0.0, (now - self.arrival_s) * 1000.0)
+        token = None if self.has_token else self.token
+        self.has_token = token is not None or self.has_token
+        return Chunk(text="", completion_tokens=0, queue_ms=waited_ms, resume_token=token, is_heartbeat=True)
 
     def error(self, line: ErrorLine) -> ErrorLine:
         self.is_closed = True
         self._held.clear()
         return line
 
-    def _chunk(self, text: str, finish_reason: str | None) -> Chunk:
+    def _chunk(self, piece: Piece) -> Chunk:
+        work, inbound = self.work, self.inbound
+        assert work is not None, "tokenised before it was released"
         is_first, self._is_first = self._is_first, False
-        is_last = finish_reason is not None
-        logprobs, cumulative = self._take_logprobs(len(text), is_last=is_last)
-        if is_first and self.inbound.echo_prompt:
-            text = self.prompt_text + text
+        is_last = piece.finish_reason is not None
+        self.is_closed = self.is_closed or is_last
+        self.has_token = self.token is not None
+        prompt_tokens = len(work.prompt_ids) if is_last else None
         return Chunk(
-            text=text,
-            completion_tokens=self.completion_tokens,
-            finish_reason=finish_reason,
-            prompt_tokens=len(self.prompt_ids) if is_last else None,
+            text=self.prompt_text + piece.text if is_first else piece.text,
+            completion_tokens=piece.completion_tokens,
+            finish_reason=piece.finish_reason,
+            prompt_tokens=prompt_tokens,
             queue_ms=self.queue_ms if is_first or is_last else None,
-            num_input_tokens=len(self.prompt_ids) if is_last and self.inbound.wants_num_input_tokens else None,
-            num_output_tokens=self.completion_tokens if is_last and self.inbound.wants_num_output_tokens else None,
-            logprobs=logprobs,
-            cumulative_logprob=cumulative,
+            num_input_tokens=prompt_tokens if inbound.wants_num_input_tokens else None,
+            num_output_tokens=piece.completion_tokens if is_last and inbound.wants_num_output_tokens else None,
+            logprobs=piece.logprobs or None,
+            cumulative_logprob=piece.cumulative_logprob,
+            # Again, if a heartbeat had it: that one may be dropped as too late.
+            resume_token=self.token if is_first else None,
             chat_state=self.chat_state if is_first else None,
-        )
-
-    def _take_logprobs(self, text_chars: int, *, is_last: bool) -> tuple[tuple[float, ...] | None, float | None]:
-        trail = self.logprobs
-        if trail is None:
-            return None, None
-        is_cut = self.detokenizer is not None and self.detokenizer.stopped
-        taken = trail.take(text_chars, is_last=is_last, is_cut=is_cut)
-        return taken or None, trail.cumulative
-
-    def engine_request(self, release: Release) -> EngineRequest:
-        """What the engine is asked, within what the scheduler released."""
-        inbound = self.inbound
-        return EngineRequest(
-            id=self.id,
-            prompt_ids=self.prompt_ids,
-            max_tokens=release.max_tokens,
-            sampling=inbound.sampling,
-            stop_ids=() if inbound.end_id is None else (inbound.end_id,),
-            wants_logprobs=inbound.wants_logprobs,
-            beam_width=min(inbound.beam_width, release.max_beam_width or inbound.beam_width),
         )

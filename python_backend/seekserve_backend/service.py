@@ -9,28 +9,31 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from .answers import Inbound, InvalidInput
+from .answers import Chunk, Inbound, InvalidInput
 from .contract.policy import Policy
 from .contract.refusal import ErrorCode, ErrorLine
 from .core.prefixes import PrefixIndex, block_hashes
 from .core.scheduler import Scheduler
-from .core.types import Refused, Request, Snapshot
+from .core.types import Refused, Snapshot
 from .departures import Departures
 from .desk import Desk, refused_line
 from .engine_loop import EngineLoop
 from .engines.port import Engine, EngineInfo, EngineStats
 from .exchange import Exchange, Variant
+from .heartbeats import Heartbeats
 from .live import Live
-from .logprobs import LogprobTrail
 from .outbox import Outbox, Sink
+from .record import Record
+from .sharing import Sharing
 from .step_log import StepLog
-from .text.detokenizer import Detokenizer
+from .streams import Streams
 from .text.reasoning import chat_state
 from .text.token_bytes import TokenBytes
+from .work import Work
 
 __all__ = ["Service", "ServiceStats"]
 
@@ -50,12 +53,14 @@ class ServiceStats:
     is_broken: bool
     is_rebuilding: bool
     """The engine failed and is being made anew, which may take as long as loading does."""
+    sharing: Mapping[str, float] = field(default_factory=dict)
+    """What the repeat cache and the kept streams came to; empty for what the policy switches off."""
 
     @property
     def open_requests(self) -> int:
         """Requests that still wait for their last answer."""
         snap = self.snapshot
-        return snap.intake + sum(snap.queued_by_class.values()) + snap.running + self.outbox_depth
+        return snap.intake + sum(snap.queued_by_class.values()) + snap.running + snap.joined + self.outbox_depth
 
 
 class Service:
@@ -65,6 +70,7 @@ class Service:
         self,
         *,
         scheduler: Scheduler,
+        policy: Policy | None = None,
         engine_factory: Callable[[], Engine],
         encode: Callable[[Inbound], tuple[int, ...]],
         vocabulary: TokenBytes,
@@ -73,14 +79,18 @@ class Service:
         intake_workers: int = 2,
         step_log: StepLog | None = None,
     ) -> None:
+        """`policy`: the scheduler's; None: what concerns streams and repeats is as in the default policy."""
         self._tokens = (encode, vocabulary)
         self._clock = clock
         self._ids = itertools.count(1)
         self._outbox = Outbox(workers=outbox_workers)
-        self._desk = Desk(scheduler, self._outbox, clock)
+        self._desk = Desk(scheduler, self._outbox, clock, policy or Policy())
         self._loop = EngineLoop(self._desk, engine_factory, step_log)
         self._prefixes = _prefix_index(self._loop.info)
-        self._departures = Departures(self._desk, self._loop)
+        self._sharing = Sharing(self._desk)
+        self._streams = Streams(self._desk, self._loop)
+        self._heartbeats = Heartbeats(self._desk)
+        self._departures = Departures(self._desk, self._streams, lambda: list(self._loop.in_engine.values()))
         self._intake = ThreadPoolExecutor(intake_workers, thread_name_prefix="seekserve-intake")
 
     @property
@@ -90,6 +100,7 @@ class Service:
     def start(self) -> None:
         self._loop.start()
         self._departures.start()
+        self._heartbeats.start()
 
     def accept(self, inbound: Inbound, sink: Sink) -> None:
         """Takes a request or refuses it; returns at once and never raises. Called on Triton's execute thread."""
@@ -97,6 +108,10 @@ class Service:
         number = next(self._ids)
         live = Live(f"r{number}", inbound, sink, arrival_s=now, lane=number)
         desk = self._desk
+        if inbound.resume_token is not None:
+            self._streams.come_back(live)
+            self._watch(live)
+            return
         with desk.cond:
             refused = desk.core.offer(
                 live.id,
@@ -111,10 +126,15 @@ class Service:
             # Straight to the sink: nothing else was sent there, and a full outbox must not hold up Triton's thread.
             sink.error(refused_line(live, refused))
             return
+        self._watch(live)
         try:
             self._intake.submit(self._tokenise, live)
         except RuntimeError:  # the pool is shut down
             desk.fail(live, ErrorCode.NOT_SERVING, "the server is stopping")
+
+    def _watch(self, live: Live) -> None:
+        if live.inbound.heartbeat_ms is not None:
+            self._heartbeats.watch(live)
 
     def exchange(self, variant: Variant, drain_timeout_s: float) -> Exchange:
         """Begins to serve `variant` in the place of what is served now; returns at once."""
@@ -125,12 +145,16 @@ class Service:
     def _take_tokens(self, variant: Variant) -> None:
         self._tokens = (variant.encode, variant.vocabulary)
         self._prefixes = _prefix_index(self._loop.info)  # the new engine's cache is empty
+        self._sharing.begin_anew()
 
     def replace_policy(self, policy: Policy) -> None:
         """Between two steps of the engine; nothing that was accepted is dropped."""
         with self._desk.cond:
             self._desk.core.replace_policy(policy)
+            self._desk.repeats.replace(policy.repeat_cache)
+            self._sharing.begin_anew()
             self._desk.cond.notify_all()
+        self._streams.replace_policy(policy)
 
     def refuse_invalid(self, client_id: str, sink: Sink, error: InvalidInput) -> None:
         """A request whose tensors could not be read; it never reaches the core."""
@@ -139,6 +163,7 @@ class Service:
     def stats(self) -> ServiceStats:
         with self._desk.cond:
             snapshot = self._desk.core.snapshot()
+            sharing = self._desk.sharing_figures()
         loop = self._loop
         is_rebuilding = loop.is_rebuilding  # before the age, which is long only while it lasts
         return ServiceStats(
@@ -151,18 +176,21 @@ class Service:
             engine_loop_age_s=max(loop.age_s, self._outbox.send_age_s),
             is_broken=loop.is_broken,
             is_rebuilding=is_rebuilding,
+            sharing=sharing,
         )
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Waits up to `timeout_s` for what is in flight, then fails the rest: none is left without an answer."""
         desk = self._desk
         desk.drain()
+        self._streams.forget()
         deadline = self._clock() + timeout_s
         with desk.cond:
             while desk.live and self._clock() < deadline and not self._loop.is_broken:
                 desk.cond.wait(0.05)
         self._intake.shutdown(wait=False, cancel_futures=True)
         self._departures.stop(timeout_s)
+        self._heartbeats.stop(timeout_s)
         self._loop.stop(timeout_s)
         with desk.cond:
             left = list(desk.live.values())
@@ -173,6 +201,8 @@ class Service:
     def check_integrity(self) -> None:
         with self._desk.cond:
             self._desk.core.check_integrity()
+            self._desk.repeats.check_integrity()
+            self._desk.kept.check_integrity()
 
     def _tokenise(self, live: Live) -> None:
         """On an intake thread. Whatever goes wrong here ends the request: nobody reads the pool's futures."""
@@ -186,28 +216,66 @@ class Service:
             self._desk.fail(live, ErrorCode.FAILED, reason)
 
     def _take_in(self, live: Live) -> None:
-        desk, inbound = self._desk, live.inbound
-        _check_engine_has(inbound, self._loop.info)
+        desk, inbound, info = self._desk, live.inbound, self._loop.info
+        _check_engine_has(inbound, info)
+        if inbound.resumable and not desk.kept.options.enabled:
+            raise InvalidInput("resumable", "this server's policy keeps no streams; leave it out or send false")
         encode, vocabulary = self._tokens
-        live.prompt_ids = encode(inbound)
+        work = Work(live.id, inbound, encode(inbound), vocabulary)
         if inbound.messages is not None:
-            live.chat_state = chat_state(live.prompt_ids, vocabulary)
-        hashes = block_hashes(live.prompt_ids) if self._prefixes is not None else ()
-        live.detokenizer = Detokenizer(vocabulary, inbound.stop_words)
-        if inbound.wants_logprobs:
-            live.logprobs = LogprobTrail(vocabulary)
+            live.chat_state = chat_state(work.prompt_ids, vocabulary)
+        hashes = block_hashes(work.prompt_ids) if self._prefixes is not None else ()
+        work.key = self._sharing.key(inbound, work.prompt_ids, info)
         if inbound.echo_prompt and inbound.text is not None:
             live.prompt_text = inbound.text.decode("utf-8", "replace")
         with desk.cond:
             if live.id not in desk.live:  # cancelled meanwhile
                 return
-            cached = self._prefixes.match_tokens(hashes) if self._prefixes is not None else 0
-            outcome = desk.core.submit(_core_request(live, cached), self._clock())
-            if self._prefixes is not None and not isinstance(outcome, Refused):
-                self._prefixes.note(hashes)
+            if inbound.resumable:
+                self._streams.grant(live)
+            answer = self._share(live, work) or self._submit(live, work, hashes)
             desk.cond.notify_all()
+        if isinstance(answer, Refused):
+            desk.answer(live, refused_line(live, answer))
+        elif answer is not None:
+            desk.answer(live, answer)
+
+    def _share(self, live: Live, work: Work) -> Chunk | None:
+        """Joins equal work, or returns an answer that is kept."""
+        sharing, desk = self._sharing, self._desk
+        known = sharing.kept_answer(work)
+        other = sharing.in_flight(work) if known is None else None
+        live.work = work
+        if known is None and other is None:
+            return None
+        live.queue_ms = max(0.0, (desk.clock() - live.arrival_s) * 1000.0)
+        desk.core.asides.join(live.id, desk.clock())
+        live.is_joined = True
+        if other is not None:
+            sharing.join(live, other)
+            self._loop.catch_up(live)
+            return None
+        assert known is not None
+        work.record, work.is_over = Record(), True
+        work.record.add(known)
+        work.completion_tokens = known.completion_tokens
+        return live.catch_up(work.record)
+
+    def _submit(self, live: Live, work: Work, hashes: tuple[int, ...]) -> Refused | None:
+        if live.is_joined:
+            return None
+        desk = self._desk
+        cached = self._prefixes.match_tokens(hashes) if self._prefixes is not None else 0
+        outcome = desk.core.submit(live.core_request(cached), desk.clock())
         if isinstance(outcome, Refused):
-            desk.answer(live, refused_line(live, outcome))
+            return outcome
+        if self._prefixes is not None:
+            self._prefixes.note(hashes)
+        work.granted_tokens = outcome.max_tokens
+        if work.key is not None or live.token is not None:
+            work.record = Record()
+        desk.share(work, (live,))
+        return None
 
 
 def _check_engine_has(inbound: Inbound, info: EngineInfo) -> None:
@@ -228,18 +296,3 @@ def _prefix_index(info: EngineInfo) -> PrefixIndex | None:
     if not info.reuses_prefixes:
         return None
     return PrefixIndex(info.kv_total_blocks * info.block_tokens)
-
-
-def _core_request(live: Live, cached_tokens: int) -> Request:
-    inbound = live.inbound
-    return Request(
-        id=live.id,
-        prompt_tokens=len(live.prompt_ids),
-        max_tokens=inbound.max_tokens,
-        request_class=inbound.request_class,
-        tenant=inbound.tenant,
-        deadline_ms=inbound.deadline_ms,
-        arrival_s=live.arrival_s,
-        is_probe=inbound.is_probe,
-        cached_tokens=cached_tokens,
-    )

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from .engines.port import EngineStepReport
-from .live import Live
+from .work import Work
 
 __all__ = ["STEP_LOG_VARIABLE", "StepLog"]
 
@@ -34,7 +34,7 @@ class StepLog:
         self._lines: list[str] = []
         self._read_tokens: dict[str, int] = {}
 
-    def note(self, report: EngineStepReport, running: Mapping[str, Live]) -> None:
+    def note(self, report: EngineStepReport, running: Mapping[str, Work]) -> None:
         """Before the tokens of `report` are counted; `running` are those that the engine held during the step."""
         if self._left <= 0:
             return
@@ -73,7 +73,7 @@ class StepLog:
             _log.warning("the step log ends here: %s", error)
             self._left = 0
 
-    def _chunks(self, reading: Iterable[Live], report: EngineStepReport) -> list[tuple[int, int]]:
+    def _chunks(self, reading: Iterable[Work], report: EngineStepReport) -> list[tuple[int, int]]:
         left, chunks = report.prefill_tokens, []
         firsts = {event.id for event in report.tokens}
         # A prompt whose first token came has been read to its end; what is left goes to the others by age.

@@ -34,12 +34,12 @@ Drive = Callable[..., Outcome]
 
 
 def drive_blocking(
-    url: str, request: GenerateRequest = HELLO, *, leave_after: int | None = None, **options: Any
+    url: str, request: GenerateRequest = HELLO, *, leave_after: int | None = None, reconnects: int = 0, **options: Any
 ) -> Outcome:
     out = Outcome()
     with Client(url, options.pop("model", "m"), **options) as client:
         try:
-            with client.stream(request) as stream:
+            with client.stream(request, reconnects=reconnects) as stream:
                 for delta in stream:
                     out.deltas.append(delta)
                     if len(out.deltas) == leave_after:
@@ -52,12 +52,12 @@ def drive_blocking(
 
 
 def drive_asyncio(
-    url: str, request: GenerateRequest = HELLO, *, leave_after: int | None = None, **options: Any
+    url: str, request: GenerateRequest = HELLO, *, leave_after: int | None = None, reconnects: int = 0, **options: Any
 ) -> Outcome:
     async def run() -> Outcome:
         out = Outcome()
         async with AsyncClient(url, options.pop("model", "m"), **options) as client:
-            stream = client.stream(request)
+            stream = client.stream(request, reconnects=reconnects)
             try:
                 async with stream:
                     async for delta in stream:

@@ -55,6 +55,7 @@ def chunk(
     prompt_tokens: int | None = None,
     queue_ms: float | None = None,
     chat_state: str | None = None,
+    token: str | None = None,
 ) -> Any:
     """One data response; `final` None leaves the flag out altogether."""
     message = service_pb2.ModelStreamInferResponse()
@@ -77,6 +78,8 @@ def chunk(
         put("prompt_tokens", "INT32", struct.pack("<i", prompt_tokens))
     if queue_ms is not None:
         put("queue_ms", "FP32", struct.pack("<f", queue_ms))
+    if token is not None:
+        put("resume_token", "BYTES", text_tensor(token))
     if final is not None:
         response.parameters["triton_final_response"].bool_param = final
     return message

@@ -8,6 +8,7 @@ import pytest
 
 from seekserve_backend.contract.fields import ContractError
 from seekserve_backend.contract.policy import POLICY_FILE, ClassPolicy, Policy
+from seekserve_backend.contract.stream_options import RepeatCacheOptions, ResumeOptions
 
 
 def test_the_default_policy_survives_writing_and_reading(tmp_path: Path) -> None:
@@ -28,6 +29,8 @@ def test_a_policy_with_every_field_changed_survives_too() -> None:
         clamp_max_tokens=False,
         retry_after_min_ms=5,
         retry_after_max_ms=6,
+        repeat_cache=RepeatCacheOptions(enabled=True, across_tenants=True, keep_latest_share=0.05, max_bytes=7),
+        resume=ResumeOptions(enabled=False, resume_ttl_s=2.5, max_streams=3),
     )
     assert Policy.from_data(json.loads(policy.to_json()), "night") == policy
 
@@ -61,6 +64,8 @@ def test_an_empty_document_is_the_default_policy() -> None:
             {"retry_after_min_ms": 9, "retry_after_max_ms": 8},
             "retry_after_min_ms: 9 is above retry_after_max_ms 8",
         ),
+        ({"repeat_cache": {"keep_latest_share": 5}}, "repeat_cache.keep_latest_share: at most 1, got 5.0"),
+        ({"resume": {"ttl_s": 5}}, "resume.ttl_s: unknown key"),
         ({"schema_version": 3}, "schema_version 3 where this version reads 2"),
         (3, "document: expected an object, got int"),
     ],

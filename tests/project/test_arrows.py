@@ -21,12 +21,18 @@ SERVICE = (
     "desk",
     "engine_loop",
     "exchange",
+    "heartbeats",
     "live",
     "logprobs",
     "outbox",
     "prompts",
+    "record",
     "service",
+    "sharing",
     "step_log",
+    "streams",
+    "telling",
+    "work",
 )
 BACKEND_ARROWS = {
     "contract": set[str](),

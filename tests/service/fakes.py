@@ -93,6 +93,7 @@ def service(engine_factory: Callable[[], Engine] = synthetic, *, with_policy: Po
     chosen = with_policy or policy()
     return Service(
         scheduler=Scheduler(chosen, LIMITS, KV),
+        policy=chosen,
         engine_factory=engine_factory,
         encode=encode,
         vocabulary=BYTES,

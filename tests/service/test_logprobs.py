@@ -16,8 +16,7 @@ from seekserve_backend.answers import Chunk, Inbound
 from seekserve_backend.contract.refusal import ErrorCode, ErrorLine
 from seekserve_backend.engines.port import EngineInfo, EngineStepReport, Sampling, TokenEvent
 from seekserve_backend.live import Live
-from seekserve_backend.logprobs import LogprobTrail
-from seekserve_backend.text.detokenizer import Detokenizer
+from seekserve_backend.work import Work
 
 
 class NullSink:
@@ -34,19 +33,20 @@ class NullSink:
 
 def play(text: bytes, cuts: Sequence[int], stops: tuple[str, ...], *, stream: bool = True) -> list[Chunk]:
     """The chunks of a text whose tokens are its bytes, token n with log probability -n, fed in pieces."""
-    live = Live("r1", Inbound(text=b"", stream=stream, stop_words=stops), NullSink(), arrival_s=0.0, lane=0)
-    live.detokenizer = Detokenizer(BYTES, stops)
-    live.logprobs = LogprobTrail(BYTES)
+    inbound = Inbound(text=b"", stream=stream, stop_words=stops, wants_logprobs=True)
+    live = Live("r1", inbound, NullSink(), arrival_s=0.0, lane=0)
+    work = live.work = Work("r1", inbound, (1,), BYTES)
     chunks = []
     edges = sorted({0, *(min(cut, len(text)) for cut in cuts), len(text)})
     for start, end in itertools.pairwise(edges):
-        live.logprobs.add(tuple(text[start:end]), [-float(n) for n in range(start, end)])
-        piece = live.detokenizer.feed(tuple(text[start:end]))
-        if piece.stopped:
-            return [*chunks, live.last(piece.text, "stop")]
-        if (chunk := live.piece(piece.text)) is not None:
+        piece = work.feed(tuple(text[start:end]), [-float(n) for n in range(start, end)], None)
+        if piece is not None and (chunk := live.chunk(piece)) is not None:
             chunks.append(chunk)
-    return [*chunks, live.finish("", "length")]
+            if chunk.finish_reason is not None:
+                return chunks
+    last = live.chunk(work.end("length"))
+    assert last is not None
+    return [*chunks, last]
 
 
 def numbers(chunks: Sequence[Chunk]) -> list[float]:

@@ -5,18 +5,13 @@ from pathlib import Path
 
 from seekserve_backend.answers import Inbound
 from seekserve_backend.engines.port import EngineStepReport, TokenEvent
-from seekserve_backend.live import Live
 from seekserve_backend.step_log import StepLog
+from seekserve_backend.text.token_bytes import TokenBytes, VocabKind
+from seekserve_backend.work import Work
 
 
-def live(name: str, prompt_tokens: int) -> Live:
-    class Nobody:
-        def __getattr__(self, _name: str) -> object:
-            raise AssertionError("the log sends nothing")
-
-    made = Live(name, Inbound(), Nobody(), arrival_s=0.0, lane=0)  # type: ignore[arg-type]
-    made.prompt_ids = tuple(range(prompt_tokens))
-    return made
+def live(name: str, prompt_tokens: int) -> Work:
+    return Work(name, Inbound(), tuple(range(prompt_tokens)), TokenBytes([], (), VocabKind.BYTE_LEVEL))
 
 
 def report(prefill_tokens: int, *ids: str, batch_size: int = 1) -> EngineStepReport:

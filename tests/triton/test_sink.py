@@ -126,3 +126,14 @@ def test_log_probabilities_go_out_as_one_row_of_the_batch() -> None:
     arrays = {tensor.name(): tensor.as_numpy() for tensor in sender.sent[0].output_tensors}
     assert arrays["output_log_probs"].tolist() == [[[-0.5, -1.0]]]
     assert arrays["cum_log_probs"].tolist() == [[-1.5]]
+
+
+def test_a_heartbeat_is_worthless_once_anything_else_was_sent() -> None:
+    sender = Sender()
+    sink = TritonSink(sender, Utils)
+    beat = Chunk(text="", completion_tokens=0, queue_ms=3.0, resume_token="t0k", is_heartbeat=True)
+    for chunk in (beat, beat, MORE, beat, LAST):
+        sink.send(chunk)
+    names = [[tensor.name() for tensor in response.output_tensors] for response in sender.sent if response is not None]
+    assert names[:3] == [["text_output", "queue_ms", "resume_token"]] * 2 + [["text_output"]]
+    assert len(names) == 4

@@ -44,6 +44,8 @@ def test_every_used_input_arrives() -> None:
             "return_num_input_tokens": number(True, np.bool_),
             "return_log_probs": number(True, np.bool_),
             "beam_width": number(4),
+            "stream": number(True, np.bool_),
+            "heartbeat_ms": number(100),
         }
     )
     assert got.stop_words == ("END", "停")
@@ -55,6 +57,16 @@ def test_every_used_input_arrives() -> None:
     assert got.echo_prompt
     assert got.wants_num_input_tokens
     assert (got.wants_logprobs, got.beam_width) == (True, 4)
+    assert (got.heartbeat_ms, got.resumable, got.resume_token) == (100, False, None)
+
+
+def test_a_return_needs_its_token_and_no_prompt() -> None:
+    wish = {"resume_token": text("t0k"), "resume_from_bytes": number(7), "tenant": text("a")}
+    got = read({**wish, "stream": number(True, np.bool_), "text_input": text("")}, request_id="c9")
+    assert (got.resume_token, got.resume_from_bytes, got.tenant, got.client_id) == ("t0k", 7, "a", "c9")
+    assert (got.text, got.stream, got.resume_cancel) == (None, True, False)
+    assert read({**wish, "resume_cancel": number(True, np.bool_)}).resume_cancel
+    assert read({}, parameters={"resume_token": "t0k", "x-tenant": "a"}).tenant == "a"
 
 
 def test_chat_options_go_with_messages_only() -> None:
@@ -106,6 +118,23 @@ def test_an_empty_text_input_beside_the_meant_one_is_allowed() -> None:
         ({"text_input": text("a"), "tenant": text("t" * 200)}, "tenant", "at most 128"),
         ({"text_input": text("a"), "deadline_ms": number(-5)}, "deadline_ms", "-5 is below"),
         ({"text_input": text("a"), "stream": number(7)}, "stream", "true or false"),
+        ({"text_input": text("a"), "heartbeat_ms": number(99)}, "heartbeat_ms", "99 is below the least allowed, 100"),
+        ({"text_input": text("a"), "heartbeat_ms": number(100)}, "heartbeat_ms", "needs stream true"),
+        ({"text_input": text("a"), "resumable": number(True, np.bool_)}, "resumable", "needs stream true"),
+        (
+            {
+                "text_input": text("a"),
+                "resumable": number(True, np.bool_),
+                "stream": number(True, np.bool_),
+                "exclude_input_in_output": number(False, np.bool_),
+            },
+            "resumable",
+            "not together with exclude_input_in_output",
+        ),
+        ({"text_input": text("a"), "resume_from_bytes": number(3)}, "resume_from_bytes", "goes with a resume_token"),
+        ({"resume_token": text("t"), "max_tokens": number(3)}, "max_tokens", "with the first request"),
+        ({"resume_token": text("t"), "text_input": text("a")}, "text_input", "with the first request"),
+        ({"resume_token": text("t"), "resume_from_bytes": number(-1)}, "resume_from_bytes", "-1 is below"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(tensors: dict[str, Any], field: str, words: str) -> None:

@@ -48,6 +48,14 @@ _Outcome: TypeAlias = "tuple[str, Completion, ChatAnswer | None]"
 @click.option("--tenant", default=None, help="Who is asking.")
 @click.option("--deadline-ms", type=int, default=None, help="Time to the first token after which no answer is wanted.")
 @click.option("--stream/--no-stream", default=True, show_default=True, help="In pieces, or one response at the end.")
+@click.option(
+    "--reconnects",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="When the connection breaks in mid-stream, come back up to N times in a row and go on where it was.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end instead of text and figures.")
 @click.option(
     "--timeout-s",
@@ -68,6 +76,7 @@ def command(
     reasoning_effort: str | None,
     as_json: bool,
     timeout_s: float,
+    reconnects: int,
     **options: Any,
 ) -> Completion:
     """Send PROMPT to a running server and stream the answer.
@@ -84,7 +93,7 @@ def command(
     options["chat_options"] = chat_options(tools, thinking, reasoning_effort)
     request = _request(prompt, messages, raw, system, options)
     printer = AnswerPrinter(has_tools=tools is not None, is_shown=not as_json)
-    model, completion, answer = _interruptible(_generate(url, model, timeout_s, request, printer))
+    model, completion, answer = _interruptible(_generate(url, model, timeout_s, request, reconnects, printer))
     if as_json:
         click.echo(json.dumps({"model": model, **_figures(completion, answer)}, ensure_ascii=False))
     else:
@@ -137,11 +146,14 @@ def _request(
 
 
 async def _generate(
-    url: str, model: str | None, timeout_s: float, request: GenerateRequest, printer: AnswerPrinter
+    url: str, model: str | None, timeout_s: float, request: GenerateRequest, reconnects: int, printer: AnswerPrinter
 ) -> tuple[str, Completion, ChatAnswer | None]:
     from seekserve.client import AsyncClient
 
-    async with AsyncClient(url, model, idle_timeout_s=timeout_s) as client, client.stream(request) as stream:
+    async with (
+        AsyncClient(url, model, idle_timeout_s=timeout_s) as client,
+        client.stream(request, reconnects=reconnects) as stream,
+    ):
         try:
             async for delta in stream:
                 printer.feed(delta.text, stream.chat_state)

@@ -7,6 +7,7 @@ it, or by dropping it. `break` out of a bare `async for` drops it; `async with c
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from types import TracebackType
@@ -21,6 +22,7 @@ from seekserve.client.assemble import Assembler, TextKind
 from seekserve.client.channel import Calls, channel_options, server_info, target_of
 from seekserve.client.discovery import launched_models, only_model, state_folder
 from seekserve.client.request import Completion, Delta, GenerateRequest, ServerInfo
+from seekserve.client.resuming import FAREWELL_S, Comeback, farewell, prepared
 from seekserve.client.sync import FINAL_GRACE_S
 from seekserve.client.watch import Watched
 from seekserve.client.wire import encode
@@ -42,12 +44,20 @@ def _expire(watched: Watched, loop: asyncio.AbstractEventLoop, timer: list[async
 class AsyncStream(AsyncIterator[Delta]):
     """Deltas of one answer; an async context manager. The request is sent by the first `async for` or `async with`."""
 
-    def __init__(self, client: AsyncClient, request: GenerateRequest) -> None:
+    def __init__(self, client: AsyncClient, request: GenerateRequest, *, reconnects: int = 0) -> None:
         self._client = client
         self._url = client.url
+        request = prepared(request, reconnects)
+        self._comeback = Comeback(request=request, most_attempts=reconnects)
         # Encoded now, so that bad input is reported where the stream is made; the model's name may still be unknown.
         self._message = encode(request, "")
-        self._assembler = Assembler(url=self._url, sent_at_s=time.perf_counter(), kind=client.text_kind)
+        self._assembler = Assembler(
+            url=self._url,
+            sent_at_s=time.perf_counter(),
+            kind=client.text_kind,
+            resume_token=request.resume_token,
+            received_bytes=request.resume_from_bytes or 0,
+        )
         self._watched: Watched | None = None
         self._timer: list[asyncio.TimerHandle] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -71,6 +81,16 @@ class AsyncStream(AsyncIterator[Delta]):
         """Of a chat: where its answer begins, `thinking` or `content`; None before the first response."""
         return self._assembler.chat_state
 
+    @property
+    def resume_token(self) -> str | None:
+        """Of a resumable stream, once its first response is here; see `AsyncClient.resume`."""
+        return self._assembler.resume_token
+
+    @property
+    def received_bytes(self) -> int:
+        """Of text, in UTF-8: where a return goes on."""
+        return self._assembler.received_bytes
+
     async def __anext__(self) -> Delta:
         while self._is_open:
             watched = self._watched or await self._start()
@@ -79,7 +99,9 @@ class AsyncStream(AsyncIterator[Delta]):
             except asyncio.CancelledError:
                 return self._cancelled(watched)
             except grpc.aio.AioRpcError as error:
-                self.close()
+                if await self._comes_back(error, watched):
+                    continue
+                self._end()
                 raise failures.from_status(
                     error.code().name, error.details() or "no details", self._url, self._assembler.progress
                 ) from None
@@ -90,12 +112,35 @@ class AsyncStream(AsyncIterator[Delta]):
                 return delta
         raise StopAsyncIteration
 
+    async def _comes_back(self, error: grpc.aio.AioRpcError, watched: Watched) -> bool:
+        """After a pause, on another call, if that is still wanted."""
+        assembler, comeback = self._assembler, self._comeback
+        if not self._is_open or watched.is_expired or assembler.is_terminal:
+            return False
+        if not comeback.may_try(error.code().name, error.details() or "", assembler.resume_token):
+            return False
+        await asyncio.sleep(comeback.pause_s)
+        return self._listen_again()
+
+    def _listen_again(self) -> bool:
+        assembler, comeback = self._assembler, self._comeback
+        if not self._is_open:  # closed during the pause
+            return False
+        assert assembler.resume_token is not None, "may_try asks for it"
+        message = encode(comeback.request_for(assembler.resume_token, assembler.received_bytes), "")
+        message.model_name = self._message.model_name
+        self._listen(message)
+        return True
+
     async def _start(self) -> Watched:
         self._message.model_name = await self._client.model()
         self._loop = asyncio.get_running_loop()
+        self._assembler.sent_at_s = time.perf_counter()
+        return self._listen(self._message)
+
+    def _listen(self, message: Any) -> Watched:
         now_s = time.perf_counter()
-        self._assembler.sent_at_s = now_s
-        call = self._client.calls().infer(self._message)
+        call = self._client.calls().infer(message)
         self._watched = Watched(call, now_s + self._client.idle_timeout_s)
         self._arm(self._watched, self._client.idle_timeout_s)
         return self._watched
@@ -111,9 +156,13 @@ class AsyncStream(AsyncIterator[Delta]):
         was_terminal = self._assembler.is_terminal
         try:
             delta = self._assembler.feed(message, now_s)
-        except Exception:
-            self.close()
-            raise
+        except Exception as error:
+            if self._comeback.is_servers_end(error):
+                self._end()
+            else:
+                self.close()
+            raise self._comeback.failure(error, self._url, self._assembler.progress) from None
+        self._comeback.arrived()
         if not self._assembler.is_terminal:
             watched.expires_at_s = now_s + self._client.idle_timeout_s
         elif not was_terminal:
@@ -123,7 +172,7 @@ class AsyncStream(AsyncIterator[Delta]):
         return delta
 
     def _finish(self) -> Delta:
-        self.close()
+        self._end()
         tail = self._assembler.finish(time.perf_counter())
         self._completion = self._assembler.completion()
         if tail is None:
@@ -144,6 +193,17 @@ class AsyncStream(AsyncIterator[Delta]):
 
     def close(self) -> None:
         """Cancels the request unless it has ended; may be called again."""
+        token = self._assembler.resume_token
+        is_given_up = self._is_open and token is not None and not self._assembler.is_terminal
+        self._end()
+        if is_given_up and token is not None and self._loop is not None and self._loop.is_running():
+            self._client.give_up(token, self._comeback.request.tenant)
+
+    def leave(self) -> None:
+        """Closes the connection only: a resumable stream can be resumed with its token, by whoever has it."""
+        self._end()
+
+    def _end(self) -> None:
         self._is_open = False
         for timer in self._timer:
             timer.cancel()
@@ -171,6 +231,9 @@ class AsyncStream(AsyncIterator[Delta]):
                 timer.cancel()
             if self._loop is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._watched.call.cancel)
+                token = self._assembler.resume_token
+                if token is not None and not self._assembler.is_terminal:
+                    self._loop.call_soon_threadsafe(self._client.give_up, token, self._comeback.request.tenant)
 
 
 class AsyncClient:
@@ -192,6 +255,7 @@ class AsyncClient:
         self._connect_timeout_s = connect_timeout_s
         self._channel: Any = None
         self._calls: Calls | None = None
+        self._farewells: set[asyncio.Task[None]] = set()
 
     def calls(self) -> Calls:
         """The channel belongs to the loop that runs at the first call, so it cannot be made before."""
@@ -202,16 +266,36 @@ class AsyncClient:
             self._calls = Calls(self._channel)
         return self._calls
 
-    async def generate(self, request: GenerateRequest) -> Completion:
+    async def generate(self, request: GenerateRequest, *, reconnects: int = 0) -> Completion:
         """Waits for the whole answer."""
-        async with self.stream(request) as stream:
+        async with self.stream(request, reconnects=reconnects) as stream:
             async for _ in stream:
                 pass
             return stream.completion
 
-    def stream(self, request: GenerateRequest) -> AsyncStream:
-        """The deltas come from iterating over the result."""
-        return AsyncStream(self, request)
+    def stream(self, request: GenerateRequest, *, reconnects: int = 0) -> AsyncStream:
+        """The deltas come from iterating over the result. `reconnects`: as for the blocking client."""
+        return AsyncStream(self, request, reconnects=reconnects)
+
+    def resume(
+        self, token: str, *, received_bytes: int = 0, tenant: str | None = None, reconnects: int = 0
+    ) -> AsyncStream:
+        """The rest of a stream whose token is known. Its completion holds what came over this connection."""
+        request = GenerateRequest(resume_token=token, resume_from_bytes=received_bytes, tenant=tenant)
+        return self.stream(request, reconnects=reconnects)
+
+    def give_up(self, token: str, tenant: str | None = None) -> None:
+        """Cancels the work of a resumable stream, wherever it is; returns at once. Needs the running loop."""
+
+        async def say() -> None:
+            with contextlib.suppress(grpc.aio.AioRpcError):  # then the server's own patience ends it
+                message = encode(farewell(token, tenant), await self.model())
+                async for _ in self.calls().infer(message, timeout=FAREWELL_S):
+                    pass
+
+        task = asyncio.get_running_loop().create_task(say())
+        self._farewells.add(task)
+        task.add_done_callback(self._farewells.discard)
 
     async def model(self) -> str:
         """The model that requests go to; found once when it was not given."""
@@ -252,6 +336,8 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Cancels what is still running. A closed client cannot be used again."""
+        if self._farewells:
+            await asyncio.wait(self._farewells, timeout=FAREWELL_S)
         if self._channel is not None:
             await self._channel.close()
 

@@ -30,7 +30,16 @@ class TextKind(enum.Enum):
 class Assembler:
     """State of one request's answer."""
 
-    def __init__(self, *, url: str, sent_at_s: float, kind: TextKind = TextKind.DELTA) -> None:
+    def __init__(
+        self,
+        *,
+        url: str,
+        sent_at_s: float,
+        kind: TextKind = TextKind.DELTA,
+        resume_token: str | None = None,
+        received_bytes: int = 0,
+    ) -> None:
+        """`resume_token`, `received_bytes`: of a stream that is resumed."""
         self._url = url
         self.sent_at_s = sent_at_s
         self._kind = kind
@@ -48,6 +57,10 @@ class Assembler:
         """Of a chat, from its first response on."""
         self._ttft_s: float | None = None
         self._ended_at_s: float | None = None
+        self.resume_token = resume_token
+        """Once the server has given one."""
+        self.received_bytes = received_bytes
+        """Of text, over all connections."""
 
     @property
     def is_terminal(self) -> bool:
@@ -121,6 +134,8 @@ class Assembler:
                 self._completion_tokens = int(wire.read_number(tensor, content))
             elif name in ("prompt_tokens", "num_input_tokens"):
                 self._prompt_tokens = int(wire.read_number(tensor, content))
+            elif name == "resume_token":
+                self.resume_token = wire.read_text(tensor, content).decode("utf-8", "replace") or None
             elif name == "queue_ms":
                 self._queue_ms = float(wire.read_number(tensor, content))
             elif name == "chat_state":
@@ -133,6 +148,7 @@ class Assembler:
 
     def _added(self, text: bytes) -> bytes:
         if self._kind is TextKind.DELTA:
+            self.received_bytes += len(text)
             return text
         if not text.startswith(self._so_far):
             raise ProtocolError(

@@ -18,7 +18,10 @@ __all__ = ["Completion", "Delta", "GenerateRequest", "ServerInfo"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
-    """One request, by exactly one of `prompt`, `messages` and `input_ids`. Value ranges are the server's to judge."""
+    """One request, by exactly one of `prompt`, `messages`, `input_ids` and `resume_token`.
+
+    Value ranges are the server's to judge.
+    """
 
     prompt: str | None = None
     """Raw prompt, exactly as the model shall see it."""
@@ -47,6 +50,17 @@ class GenerateRequest:
     tenant: str | None = None
     deadline_ms: int | None = None
     """Time from arrival to first token, after which the answer is useless to the caller."""
+    heartbeat_ms: int | None = None
+    """Until the first token: a delta without text each so many ms, which also holds off the idle timeout."""
+    resumable: bool | None = None
+    """True: the stream gets a token, and the server keeps it for a while when the connection breaks."""
+    resume_token: str | None = None
+    """Instead of a prompt: the rest of the stream that has this token. Only what stands below and `tenant`,
+    `heartbeat_ms` and `request_id` go with it."""
+    resume_from_bytes: int | None = None
+    """UTF-8 bytes of text that arrived before, over all connections."""
+    resume_cancel: bool | None = None
+    """True: the stream is given up and its work cancelled."""
     request_id: str | None = None
     stream: bool = True
     """False: the server answers with one response at the end."""
@@ -55,10 +69,12 @@ class GenerateRequest:
 
     def __post_init__(self) -> None:
         problems = []
-        given = [name for name in ("prompt", "messages", "input_ids") if getattr(self, name) is not None]
+        given = [
+            name for name in ("prompt", "messages", "input_ids", "resume_token") if getattr(self, name) is not None
+        ]
         if len(given) != 1:
             found = " and ".join(given) or "none of them"
-            problems.append(f"exactly one of prompt, messages and input_ids is needed, got {found}")
+            problems.append(f"exactly one of prompt, messages, input_ids and resume_token is needed, got {found}")
         if self.chat_options is not None and self.messages is None:
             problems.append("chat_options need messages: other prompts are not rendered")
         if isinstance(self.stop, str):

@@ -6,6 +6,7 @@ control calls and every pause between two responses have one.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from seekserve.client.assemble import Assembler, TextKind
 from seekserve.client.channel import Calls, channel_options, server_info, target_of
 from seekserve.client.discovery import launched_models, only_model, state_folder
 from seekserve.client.request import Completion, Delta, GenerateRequest, ServerInfo
+from seekserve.client.resuming import FAREWELL_S, Comeback, farewell, prepared
 from seekserve.client.watch import IdleWatch, Watched
 from seekserve.client.wire import encode
 from seekserve.errors import RequestFailed, ServerError
@@ -33,16 +35,31 @@ FINAL_GRACE_S = 2.0
 class Stream(Iterator[Delta]):
     """Deltas of one answer; a context manager. Closing it, or dropping it, before the end cancels the request."""
 
-    def __init__(self, call: Any, assembler: Assembler, watch: IdleWatch, *, url: str, idle_timeout_s: float) -> None:
-        self._call = call
+    def __init__(
+        self,
+        call: Any,
+        assembler: Assembler,
+        watch: IdleWatch,
+        *,
+        client: Client,
+        idle_timeout_s: float,
+        comeback: Comeback,
+    ) -> None:
+        self._client = client
         self._assembler = assembler
         self._watch = watch
-        self._url = url
+        self._url = client.url
         self._idle_timeout_s = idle_timeout_s
+        self._comeback = comeback
+        self._closed = threading.Event()
         self._is_open = True
         self._completion: Completion | None = None
-        self._watched = Watched(call, time.perf_counter() + idle_timeout_s)
-        watch.watch(self._watched)
+        self._listen(call)
+
+    def _listen(self, call: Any) -> None:
+        self._call = call
+        self._watched = Watched(call, time.perf_counter() + self._idle_timeout_s)
+        self._watch.watch(self._watched)
 
     @property
     def completion(self) -> Completion:
@@ -61,6 +78,16 @@ class Stream(Iterator[Delta]):
         """Of a chat: where its answer begins, `thinking` or `content`; None before the first response."""
         return self._assembler.chat_state
 
+    @property
+    def resume_token(self) -> str | None:
+        """Of a resumable stream, once its first response is here; see `Client.resume`."""
+        return self._assembler.resume_token
+
+    @property
+    def received_bytes(self) -> int:
+        """Of text, in UTF-8: where a return goes on."""
+        return self._assembler.received_bytes
+
     def __next__(self) -> Delta:
         while self._is_open:
             try:
@@ -68,6 +95,8 @@ class Stream(Iterator[Delta]):
             except StopIteration:
                 return self._finish()
             except grpc.RpcError as error:
+                if self._comes_back(error):
+                    continue
                 return self._broken(error)
             delta = self._take(message)
             if delta is not None:
@@ -79,17 +108,35 @@ class Stream(Iterator[Delta]):
         was_terminal = self._assembler.is_terminal
         try:
             delta = self._assembler.feed(message, now_s)
-        except Exception:
-            self.close()
-            raise
+        except Exception as error:
+            if self._comeback.is_servers_end(error):
+                self._end()
+            else:
+                self.close()
+            raise self._comeback.failure(error, self._url, self._assembler.progress) from None
+        self._comeback.arrived()
         if not self._assembler.is_terminal:
             self._watched.expires_at_s = now_s + self._idle_timeout_s
         elif not was_terminal:
             self._watch.shorten(self._watched, now_s + min(FINAL_GRACE_S, self._idle_timeout_s))
         return delta
 
+    def _comes_back(self, error: Any) -> bool:
+        """After a pause, on another call, if that is still wanted."""
+        assembler, comeback = self._assembler, self._comeback
+        if not self._is_open or self._watched.is_expired or assembler.is_terminal:
+            return False
+        if not comeback.may_try(error.code().name, error.details() or "", assembler.resume_token):
+            return False
+        self._watch.release(self._watched)
+        if self._closed.wait(comeback.pause_s):
+            return False
+        assert assembler.resume_token is not None, "may_try asks for it"
+        self._listen(self._client.call(comeback.request_for(assembler.resume_token, assembler.received_bytes)))
+        return True
+
     def _finish(self) -> Delta:
-        self.close()
+        self._end()
         tail = self._assembler.finish(time.perf_counter())
         self._completion = self._assembler.completion()
         if tail is None:
@@ -100,7 +147,10 @@ class Stream(Iterator[Delta]):
         expired, was_open = self._watched.is_expired, self._is_open
         if expired and self._assembler.is_terminal:
             return self._finish()
-        self.close()
+        if was_open and not expired:
+            self._end()
+        else:
+            self.close()
         if expired:
             raise failures.idle(self._url, self._idle_timeout_s, self._assembler.progress) from None
         if not was_open:
@@ -111,7 +161,19 @@ class Stream(Iterator[Delta]):
 
     def close(self) -> None:
         """Cancels the request unless it has ended; may be called again and from another thread."""
+        token = self._assembler.resume_token
+        is_given_up = self._is_open and token is not None and not self._assembler.is_terminal
+        self._end()
+        if is_given_up and token is not None:
+            self._client.give_up(token, self._comeback.request.tenant)
+
+    def leave(self) -> None:
+        """Closes the connection only: a resumable stream can be resumed with its token, by whoever has it."""
+        self._end()
+
+    def _end(self) -> None:
         self._is_open = False
+        self._closed.set()
         self._watch.release(self._watched)
         self._call.cancel()
 
@@ -154,20 +216,52 @@ class Client:
         self._channel = grpc.insecure_channel(self.url, options=channel_options(self.url, connect_timeout_s))
         self._calls = Calls(self._channel)
         self._watch = IdleWatch()
+        self._farewells: list[threading.Thread] = []
 
-    def generate(self, request: GenerateRequest) -> Completion:
+    def generate(self, request: GenerateRequest, *, reconnects: int = 0) -> Completion:
         """Waits for the whole answer."""
-        with self.stream(request) as stream:
+        with self.stream(request, reconnects=reconnects) as stream:
             for _ in stream:
                 pass
             return stream.completion
 
-    def stream(self, request: GenerateRequest) -> Stream:
-        """Sends the request; the deltas come from iterating over the result."""
-        message = encode(request, self.model())
-        assembler = Assembler(url=self.url, sent_at_s=time.perf_counter(), kind=self._text_kind)
-        call = self._calls.infer(message)
-        return Stream(call, assembler, self._watch, url=self.url, idle_timeout_s=self._idle_timeout_s)
+    def stream(self, request: GenerateRequest, *, reconnects: int = 0) -> Stream:
+        """Sends the request; the deltas come from iterating over the result.
+
+        `reconnects`: when the connection breaks in mid-stream, come back up to so many times in a row and go on where
+        it was; the request is made resumable for it. 0: a broken connection is an error.
+        """
+        request = prepared(request, reconnects)
+        call = self.call(request)
+        assembler = Assembler(
+            url=self.url,
+            sent_at_s=time.perf_counter(),
+            kind=self._text_kind,
+            resume_token=request.resume_token,
+            received_bytes=request.resume_from_bytes or 0,
+        )
+        comeback = Comeback(request=request, most_attempts=reconnects)
+        return Stream(call, assembler, self._watch, client=self, idle_timeout_s=self._idle_timeout_s, comeback=comeback)
+
+    def resume(self, token: str, *, received_bytes: int = 0, tenant: str | None = None, reconnects: int = 0) -> Stream:
+        """The rest of a stream whose token is known. Its completion holds what came over this connection."""
+        request = GenerateRequest(resume_token=token, resume_from_bytes=received_bytes, tenant=tenant)
+        return self.stream(request, reconnects=reconnects)
+
+    def call(self, request: GenerateRequest) -> Any:
+        return self._calls.infer(encode(request, self.model()))
+
+    def give_up(self, token: str, tenant: str | None = None) -> None:
+        """Cancels the work of a resumable stream, wherever it is; returns at once."""
+
+        def say() -> None:
+            with contextlib.suppress(grpc.RpcError):  # then the server's own patience ends it
+                for _ in self._calls.infer(encode(farewell(token, tenant), self.model()), timeout=FAREWELL_S):
+                    pass
+
+        self._farewells = [thread for thread in self._farewells if thread.is_alive()]
+        self._farewells.append(threading.Thread(target=say, name="seekserve-farewell", daemon=True))
+        self._farewells[-1].start()
 
     def model(self) -> str:
         """The model that requests go to; found once when it was not given."""
@@ -209,6 +303,8 @@ class Client:
     def close(self) -> None:
         """Cancels what is still running. A closed client cannot be used again."""
         self._watch.close()
+        for farewell_thread in self._farewells:
+            farewell_thread.join(FAREWELL_S)
         close_within(self._channel, self._connect_timeout_s)
 
     def __enter__(self) -> Client:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from .fields import ContractError, Fields
 from .rungs import DEFAULT_RUNGS, Rung, read_rungs
+from .stream_options import RepeatCacheOptions, ResumeOptions
 
 __all__ = ["POLICY_FILE", "POLICY_SCHEMA", "ClassPolicy", "Policy"]
 
@@ -195,6 +196,8 @@ class Policy:
     rungs: tuple[Rung, ...] = DEFAULT_RUNGS
     """Of `paced`."""
     breaker: BreakerOptions = BreakerOptions()
+    repeat_cache: RepeatCacheOptions = field(default_factory=RepeatCacheOptions)
+    resume: ResumeOptions = field(default_factory=ResumeOptions)
     generation: int = 0
     """Counts accepted reloads; 0 is the policy read at start."""
 
@@ -206,7 +209,7 @@ class Policy:
             value = getattr(self, name)
             if name == "classes":
                 value = {key: cls.to_json() for key, cls in value.items()}
-            elif name in ("seed", "paced", "breaker"):
+            elif name in ("seed", "paced", "breaker", "repeat_cache", "resume"):
                 value = value.to_json()
             elif name == "rungs":
                 value = [rung.to_json() for rung in value]
@@ -243,11 +246,17 @@ class Policy:
             paced=_read_options(fields, "paced", PacedOptions) if fields.has("paced") else base.paced,
             rungs=read_rungs(fields, "rungs") if fields.has("rungs") else base.rungs,
             breaker=_read_options(fields, "breaker", BreakerOptions) if fields.has("breaker") else base.breaker,
+            repeat_cache=_read_options(fields, "repeat_cache", RepeatCacheOptions)
+            if fields.has("repeat_cache")
+            else base.repeat_cache,
+            resume=_read_options(fields, "resume", ResumeOptions) if fields.has("resume") else base.resume,
         )
         if out.kind == "static" and out.max_running is None:
             fields.problem("max_running: the kind `static` is a cap on what runs, so it needs one")
         if out.default_class not in classes:
             fields.problem(f"default_class: {out.default_class!r} is not one of the classes {', '.join(classes)}")
+        if out.repeat_cache.keep_latest_share > 1.0:
+            fields.problem(f"repeat_cache.keep_latest_share: at most 1, got {out.repeat_cache.keep_latest_share}")
         edges = out.bucket_edges_tokens
         if any(e < 1 for e in edges) or any(b <= a for a, b in itertools.pairwise(edges)):
             fields.problem(f"bucket_edges_tokens: must be positive and strictly increasing, got {list(edges)}")
@@ -268,7 +277,7 @@ class Policy:
         return cls.from_data(data, str(path))
 
 
-_Options = TypeVar("_Options", SeedOptions, PacedOptions, BreakerOptions)
+_Options = TypeVar("_Options", SeedOptions, PacedOptions, BreakerOptions, RepeatCacheOptions, ResumeOptions)
 
 
 def _read_options(fields: Fields, key: str, kind: type[_Options]) -> _Options:

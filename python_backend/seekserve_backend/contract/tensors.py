@@ -11,7 +11,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-__all__ = ["INPUTS", "INPUT_BY_NAME", "OUTPUTS", "Handling", "TensorSpec"]
+__all__ = ["INPUTS", "INPUT_BY_NAME", "LEAST_HEARTBEAT_MS", "OUTPUTS", "Handling", "TensorSpec"]
+
+LEAST_HEARTBEAT_MS = 100
+"""Shortest interval that `heartbeat_ms` may ask for: each heartbeat costs the server about as much as a token."""
 
 
 class Handling(enum.Enum):
@@ -81,6 +84,13 @@ INPUTS: tuple[TensorSpec, ...] = (
     _in("request_class", "STRING", "class of the policy; absent: its default class", ours=True),
     _in("tenant", "STRING", "who is asking", ours=True),
     _in("deadline_ms", "INT32", "time from arrival to first token, after which an answer is useless", ours=True),
+    _in("heartbeat_ms", "INT32", "until the first token: an empty response with queue_ms each so many ms", ours=True),
+    _in("resumable", "BOOL", "true: the first response carries a resume_token; needs stream true", ours=True),
+    _in(
+        "resume_token", "STRING", "instead of a prompt: the rest of the stream that this token was given to", ours=True
+    ),
+    _in("resume_from_bytes", "INT32", "UTF-8 bytes of text_output that arrived before, in all", ours=True),
+    _in("resume_cancel", "BOOL", "true, with resume_token: the stream is given up, its work cancelled", ours=True),
 )
 INPUT_BY_NAME = {spec.name: spec for spec in INPUTS}
 
@@ -93,7 +103,10 @@ OUTPUTS: tuple[TensorSpec, ...] = (
         name="queue_ms",
         data_type="FP32",
         ours=True,
-        help="time from arrival to release, on the first and the last response",
+        help="time from arrival to release, on the first and the last response; so far, on a heartbeat",
+    ),
+    TensorSpec(
+        name="resume_token", data_type="STRING", ours=True, help="of a resumable stream, on its first response only"
     ),
     TensorSpec(
         name="chat_state",

@@ -14,6 +14,7 @@ from ..contract.refusal import ErrorCode
 from ..contract.rungs import Rung
 from ..contract.step_model import StepModel
 from .admission import Admission
+from .asides import Asides
 from .books import Books
 from .breaker import Breaker, BreakerState
 from .buckets import Buckets
@@ -59,6 +60,7 @@ class Scheduler:
         self._buckets = Buckets(policy.bucket_edges_tokens)
         self._deadlines = Deadlines()
         self._books = Books()
+        self.asides = Asides(self._books)
         self._drain = DrainRate()
         self.breaker = Breaker(policy.breaker)
         self._is_draining = False
@@ -95,7 +97,7 @@ class Scheduler:
             id=id, phase=_INTAKE, arrival_s=now, request_class=self._policy.default_class, is_probe=False
         )
         entry.arrival_s = request.arrival_s
-        entry.request_class = request.request_class or entry.request_class
+        entry.request_class = request.request_class or entry.request_class or self._policy.default_class
         entry.is_probe = entry.is_probe or request.is_probe
         is_unknown = entry.request_class not in self._policy.classes
         verdict = (
@@ -267,6 +269,7 @@ class Scheduler:
             queued_by_class=self._gate.lengths(),
             queued_by_bucket=self._buckets.counts(),
             running=books.by_phase[Phase.RUNNING],
+            joined=books.by_phase[Phase.JOINED],
             reserved_blocks=self._reserve.used_blocks,
             offered=books.counts.offered,
             terminals={kind.value: n for kind, n in books.counts.terminals.items()},

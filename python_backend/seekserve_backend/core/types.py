@@ -40,6 +40,8 @@ class Phase(enum.Enum):
     INTAKE = "intake"
     QUEUED = "queued"
     RUNNING = "running"
+    JOINED = "joined"
+    """Receives the answer of another request; see `asides`."""
 
 
 class Terminal(enum.Enum):
@@ -155,9 +157,9 @@ class Counts:
     offered: int = 0
     terminals: dict[Terminal, int] = field(default_factory=lambda: dict.fromkeys(Terminal, 0))
 
-    def balance(self, *, intake: int, queued: int, running: int) -> int:
+    def balance(self, *, intake: int, queued: int, running: int, joined: int = 0) -> int:
         """Zero when nothing was lost or counted twice."""
-        return self.offered - intake - queued - running - sum(self.terminals.values())
+        return self.offered - intake - queued - running - joined - sum(self.terminals.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,5 +176,7 @@ class Snapshot:
     refused_by_code: dict[str, int]
     policy_name: str
     policy_generation: int
+    joined: int = 0
+    """Requests that receive the answer of another."""
     gauges: Mapping[str, float] = field(default_factory=dict)
     """What the policy's gate knows about itself: pressure, credit, bias ..."""

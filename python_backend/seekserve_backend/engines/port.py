@@ -86,6 +86,8 @@ class EngineInfo:
     eos_ids: tuple[int, ...]
     has_logprobs: bool = False
     max_beam_width: int = 1
+    repeats_seeds: bool = False
+    """An explicit seed gives the same tokens again, whatever else is in the batch."""
     reuses_prefixes: bool = False
     """Prompts that begin alike are read once, as long as the cache holds the beginning."""
     runtime_controls: frozenset[str] = frozenset()

@@ -62,6 +62,7 @@ class Host:
         make_engine = stock_engine_factory(config, utils, bundle, bundle_dir)
         self._service = Service(
             scheduler=Scheduler(policy, bundle.replica_limits, bundle.kv, bundle.step_model),
+            policy=policy,
             engine_factory=make_engine or variant.engine_factory,
             encode=variant.encode,
             vocabulary=variant.vocabulary,
@@ -77,6 +78,7 @@ class Host:
             retire=self.stop,
         )
         self._streams = (_optional_parameter(config, "streaming") or "true") == "true"
+        self._instances = _instances(config)
         metrics = Metrics(utils, model)
         watch = PolicyWatch(
             policy_file,
@@ -112,6 +114,9 @@ class Host:
             if inbound.stream and not self._streams:
                 # Triton would send the first piece and drop the rest without a word.
                 raise InvalidInput("stream", "this model was rendered with --no-streaming; send false, or leave it out")
+            if inbound.resumable and self._instances > 1:
+                # Triton sends each request to any of them, and a stream lives in one.
+                raise InvalidInput("resumable", f"this model has {self._instances} instances, which share no streams")
             self._service.accept(inbound, sink)
         except InvalidInput as error:
             self._service.refuse_invalid(_request_id(request), sink, error)
@@ -213,6 +218,11 @@ def _parameter(config: dict[str, Any], name: str) -> str:
 def _optional_parameter(config: dict[str, Any], name: str) -> str | None:
     value = config.get("parameters", {}).get(name)
     return None if value is None else str(value["string_value"])
+
+
+def _instances(config: dict[str, Any]) -> int:
+    """Processes like this one behind the model's name."""
+    return sum(int(group.get("count", 1)) for group in config.get("instance_group", ())) or 1
 
 
 def _select_gpus(config: dict[str, Any], instance_name: str, bundle: Bundle) -> None:

@@ -18,6 +18,15 @@ _HELP = {
     "seekserve_bucket_requests": "Waiting requests by prompt length bucket",
     "seekserve_intake_requests": "Requests being tokenised or waiting for it",
     "seekserve_running_requests": "Requests in the engine",
+    "seekserve_joined_requests": "Requests that receive the answer of an equal one, or of a kept stream",
+    "seekserve_repeat_hits": "Requests answered from the repeat cache since the start",
+    "seekserve_repeat_joins": "Requests that joined an equal one in flight since the start",
+    "seekserve_repeat_results": "Results in the repeat cache",
+    "seekserve_repeat_bytes": "Bytes of the repeat cache",
+    "seekserve_kept_streams": "Resumable streams kept without a connection, or after their end",
+    "seekserve_kept_stream_bytes": "Bytes of the kept streams",
+    "seekserve_resumed_streams": "Times a client came back to its stream since the start",
+    "seekserve_dropped_streams": "Kept streams that nobody came back for since the start",
     "seekserve_reserved_blocks": "KV blocks reserved by running requests",
     "seekserve_offered_requests": "Requests that arrived since the start",
     "seekserve_requests_total": "Requests that ended, by terminal kind",
@@ -58,6 +67,7 @@ def samples(stats: ServiceStats) -> list[tuple[str, dict[str, str], float]]:
     plain: dict[str, float] = {
         "seekserve_intake_requests": snap.intake,
         "seekserve_running_requests": snap.running,
+        "seekserve_joined_requests": snap.joined,
         "seekserve_reserved_blocks": snap.reserved_blocks,
         "seekserve_offered_requests": snap.offered,
         "seekserve_policy_generation": snap.policy_generation,
@@ -76,7 +86,7 @@ def samples(stats: ServiceStats) -> list[tuple[str, dict[str, str], float]]:
             "seekserve_prompt_tokens_in": engine.prompt_tokens_in,
         }
     # What the policy's gate knows of itself; a policy without it leaves it out.
-    plain |= {f"seekserve_{name}": value for name, value in snap.gauges.items()}
+    plain |= {f"seekserve_{name}": value for name, value in {**snap.gauges, **stats.sharing}.items()}
     return out + [(name, {}, value) for name, value in plain.items()]
 
 

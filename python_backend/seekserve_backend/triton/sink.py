@@ -32,7 +32,7 @@ _QUIET_S = 0.002
 class TritonSink:
     """Implements the outbox's Sink over a `pb_utils.InferenceResponseSender`."""
 
-    __slots__ = ("_clock", "_empty", "_is_broken", "_lock", "_sender", "_sent_s", "_utils")
+    __slots__ = ("_clock", "_empty", "_has_begun", "_is_broken", "_lock", "_sender", "_sent_s", "_utils")
 
     def __init__(self, sender: Any, utils: Any, clock: Callable[[], float] = time.monotonic) -> None:
         import numpy
@@ -42,10 +42,15 @@ class TritonSink:
         self._utils = utils
         self._lock = threading.Lock()
         self._is_broken = False
+        self._has_begun = False
         self._clock = clock
         self._sent_s: float | None = None
 
     def send(self, chunk: Chunk) -> None:
+        """All sends of one request come from one thread, its lane's."""
+        if chunk.is_heartbeat and self._has_begun:
+            return
+        self._has_begun = not chunk.is_heartbeat
         self._deliver(lambda: self._response(chunk), is_last=chunk.finish_reason is not None)
 
     def error(self, line: ErrorLine) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..answers import Chunk, Inbound, InvalidInput
-from ..contract.tensors import INPUT_BY_NAME, Handling
+from ..contract.tensors import INPUT_BY_NAME, LEAST_HEARTBEAT_MS, Handling
 from ..engines.port import Sampling
 
 __all__ = ["PROBE_PARAMETER", "read_request", "response_values"]
@@ -25,6 +25,7 @@ _WHOLE = re.compile(r"-?[0-9]{1,20}")
 _LEAST_TEMPERATURE = 1e-5
 _MAX_STOP_WORDS = 16
 _MAX_STOP_BYTES = 1024
+_OF_A_RETURN = ("resume_token", "resume_from_bytes", "resume_cancel", "tenant", "heartbeat_ms", "stream", "text_input")
 
 
 def read_request(request: Any, *, probe_key: str | None) -> Inbound:
@@ -34,6 +35,9 @@ def read_request(request: Any, *, probe_key: str | None) -> Inbound:
         _check_neutral(name, values[name])
     parameters = _parameters(request)
     reader = _Reader(values, parameters)
+    token = reader.text("resume_token")
+    if token is not None:
+        return _read_return(request, reader, values, token)
     text, messages, input_ids = values.get("text_input"), values.get("messages"), values.get("input_ids")
     given = [n for n, v in (("text_input", text), ("messages", messages), ("input_ids", input_ids)) if v is not None]
     # A stock client may be made to send an empty text_input beside the input it means.
@@ -64,7 +68,40 @@ def read_request(request: Any, *, probe_key: str | None) -> Inbound:
         request_class=reader.text("request_class"),
         tenant=reader.text("tenant") or "",
         deadline_ms=reader.integer("deadline_ms", low=1),
+        **_stream_wishes(reader),
         is_probe=probe_key is not None and parameters.get(PROBE_PARAMETER) == probe_key,
+    )
+
+
+def _stream_wishes(reader: _Reader) -> dict[str, Any]:
+    """`heartbeat_ms` and `resumable`, which need a stream to go along."""
+    for name in ("resume_from_bytes", "resume_cancel"):
+        if reader.scalar(name):
+            raise InvalidInput(name, "goes with a resume_token; send that, or leave it out")
+    heartbeat_ms = reader.integer("heartbeat_ms", low=LEAST_HEARTBEAT_MS)
+    resumable = reader.boolean("resumable", False)
+    if not reader.boolean("stream", False):
+        wish = "resumable" if resumable else "heartbeat_ms" if heartbeat_ms is not None else None
+        if wish is not None:
+            raise InvalidInput(wish, "needs stream true: without it there is one response, at the end")
+    if resumable and not reader.boolean("exclude_input_in_output", True):
+        raise InvalidInput("resumable", "not together with exclude_input_in_output false; send one of them")
+    return {"heartbeat_ms": heartbeat_ms, "resumable": resumable}
+
+
+def _read_return(request: Any, reader: _Reader, values: Mapping[str, list[Any]], token: str) -> Inbound:
+    """A client that comes back: everything else was said with its first request."""
+    extra = [name for name in values if name not in _OF_A_RETURN or (name == "text_input" and values[name] != [b""])]
+    if extra:
+        raise InvalidInput(extra[0], "was said with the first request; leave it out beside a resume_token")
+    return Inbound(
+        client_id=str(request.request_id() or ""),
+        stream=True,
+        tenant=reader.text("tenant") or "",
+        heartbeat_ms=reader.integer("heartbeat_ms", low=LEAST_HEARTBEAT_MS),
+        resume_token=token,
+        resume_from_bytes=reader.integer("resume_from_bytes", low=0) or 0,
+        resume_cancel=reader.boolean("resume_cancel", False),
     )
 
 
@@ -77,6 +114,7 @@ def response_values(chunk: Chunk) -> list[tuple[str, object]]:
         ("completion_tokens", None if chunk.finish_reason is None else chunk.completion_tokens),
         ("queue_ms", chunk.queue_ms),
         ("chat_state", chunk.chat_state),
+        ("resume_token", chunk.resume_token),
         ("num_input_tokens", chunk.num_input_tokens),
         ("num_output_tokens", chunk.num_output_tokens),
         ("output_log_probs", chunk.logprobs),

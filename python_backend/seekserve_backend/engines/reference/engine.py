@@ -94,6 +94,7 @@ class ReferenceEngine:
             kv_total_blocks=kv.capacity_blocks,
             vocab_size=int(model.config.vocab_size),
             eos_ids=eos_ids,
+            repeats_seeds=True,
         )
         self._running: dict[str, Running] = {}
         self._free_rows = list(range(limits.max_batch_size - 1, -1, -1))

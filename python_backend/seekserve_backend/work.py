@@ -1,0 +1,121 @@
+"""What the engine does for a request, or for several that asked the same: tokens become text once, whoever listens.
+
+`lives` is replaced as a whole and only under the service's lock, so the engine's thread may read it without; everything
+about tokens belongs to that thread alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
+
+from .answers import Inbound
+from .core.types import Release
+from .engines.port import EngineRequest
+from .logprobs import LogprobTrail
+from .record import Piece, Record
+from .text.detokenizer import Detokenizer
+from .text.token_bytes import TokenBytes
+
+if TYPE_CHECKING:
+    from .live import Live
+
+__all__ = ["Work"]
+
+
+class Work:
+    __slots__ = (
+        "completion_tokens",
+        "detokenizer",
+        "granted_tokens",
+        "id",
+        "inbound",
+        "is_over",
+        "is_whole",
+        "key",
+        "lives",
+        "logprobs",
+        "prompt_ids",
+        "record",
+        "vocabulary",
+    )
+
+    def __init__(self, id: str, inbound: Inbound, prompt_ids: tuple[int, ...], vocabulary: TokenBytes) -> None:
+        self.id = id
+        """Of the request in the core, and of the one in the engine."""
+        self.inbound = inbound
+        """Wishes that all who listen share."""
+        self.prompt_ids = prompt_ids
+        self.vocabulary = vocabulary
+        self.detokenizer = Detokenizer(vocabulary, inbound.stop_words)
+        self.logprobs = LogprobTrail(vocabulary) if inbound.wants_logprobs else None
+        self.completion_tokens = 0
+        self.lives: tuple[Live, ...] = ()
+        """Who listens. The one whose id this is stands in the core as queued or running, the others as joined."""
+        self.record: Record | None = None
+        """Kept for those who may come later; most work has none."""
+        self.key: Hashable | None = None
+        """Under which equal requests find it."""
+        self.granted_tokens = 0
+        """max_tokens as accepted."""
+        self.is_whole = True
+        """False: pressure lowered what was asked for, so the answer is none for others."""
+        self.is_over = False
+        """Nothing that the engine still says about it is of interest."""
+
+    def again(self, id: str) -> Work:
+        """The same from the beginning, for another request."""
+        work = Work(id, self.inbound, self.prompt_ids, self.vocabulary)
+        work.record = None if self.record is None else Record()
+        work.key = self.key
+        return work
+
+    def feed(self, token_ids: Sequence[int], logprobs: Sequence[float], ended: str | None) -> Piece | None:
+        """What these tokens add to the text; with `ended`, or after a stop string, the last piece."""
+        self.completion_tokens += len(token_ids)
+        if self.logprobs is not None:
+            self.logprobs.add(token_ids, logprobs)
+        piece = self.detokenizer.feed(token_ids)
+        if piece.stopped:
+            return self._piece(piece.text, "stop")
+        if ended is not None:
+            return self.end(ended, piece.text)
+        return self._piece(piece.text, None) if piece.text else None
+
+    def end(self, finish_reason: str, text: str = "") -> Piece:
+        """The last piece when the engine ended it: the tail of the text, which may hold a stop string."""
+        text += self.detokenizer.flush()
+        return self._piece(text, "stop" if self.detokenizer.stopped else finish_reason)
+
+    def _piece(self, text: str, finish_reason: str | None) -> Piece:
+        numbers: tuple[float, ...] = ()
+        if self.logprobs is not None:
+            is_last, is_cut = finish_reason is not None, self.detokenizer.stopped
+            numbers = self.logprobs.take(len(text), is_last=is_last, is_cut=is_cut)
+        return Piece(
+            text=text,
+            completion_tokens=self.completion_tokens,
+            finish_reason=finish_reason,
+            logprobs=numbers,
+            cumulative_logprob=None if self.logprobs is None else self.logprobs.cumulative,
+        )
+
+    def engine_request(self, release: Release) -> EngineRequest:
+        """What the engine is asked, within what the scheduler released."""
+        inbound = self.inbound
+        beam_width = min(inbound.beam_width, release.max_beam_width or inbound.beam_width)
+        self.is_whole = release.max_tokens == self.granted_tokens and beam_width == inbound.beam_width
+        return EngineRequest(
+            id=self.id,
+            prompt_ids=self.prompt_ids,
+            max_tokens=release.max_tokens,
+            sampling=inbound.sampling,
+            stop_ids=() if inbound.end_id is None else (inbound.end_id,),
+            wants_logprobs=inbound.wants_logprobs,
+            beam_width=beam_width,
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """Of what is kept for those who come later."""
+        return 8 * len(self.prompt_ids) + (0 if self.record is None else self.record.size_bytes)
