@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .engines.port import Sampling
@@ -31,6 +32,8 @@ class Inbound:
     stop_words: tuple[str, ...] = ()
     end_id: int | None = None
     sampling: Sampling = field(default_factory=Sampling)
+    sampling_given: frozenset[str] = frozenset()
+    """Fields of `sampling` that the client named itself."""
     echo_prompt: bool = False
     wants_num_input_tokens: bool = False
     wants_num_output_tokens: bool = False
@@ -39,6 +42,10 @@ class Inbound:
     request_class: str | None = None
     tenant: str = ""
     deadline_ms: int | None = None
+    endpoint: str = ""
+    """Path of the HTTP front end that was called; empty where the request came straight to Triton."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Forwarded ones, by name in lower case."""
     is_probe: bool = False
 
     @property

@@ -84,7 +84,9 @@ def refused_line(live: Live, refused: Refused) -> ErrorLine:
 
 def expired_line(live: Live, expired: Expire) -> ErrorLine:
     reason = (
-        f"no first token after {expired.waited_ms:.0f} ms, the deadline is {expired.deadline_ms} ms; "
+        f"waited {expired.waited_ms:.0f} ms for a place, its class may wait {expired.deadline_ms} ms; come back later"
+        if expired.is_queue_timeout
+        else f"no first token after {expired.waited_ms:.0f} ms, the deadline is {expired.deadline_ms} ms; "
         "come back when there is less load, or ask for a later deadline"
     )
     return live.error(

@@ -9,13 +9,15 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from .answers import Inbound, InvalidInput
 from .contract.policy import Policy
 from .contract.refusal import ErrorCode, ErrorLine
+from .contract.routes import Origin
 from .core.prefixes import PrefixIndex, block_hashes
 from .core.scheduler import Scheduler
 from .core.types import Refused, Request, Snapshot
@@ -101,7 +103,12 @@ class Service:
                 request_class=inbound.request_class,
                 now=now,
                 is_probe=inbound.is_probe,
+                origin=Origin(endpoint=inbound.endpoint, tenant=inbound.tenant, headers=inbound.headers),
+                sampling={name: getattr(inbound.sampling, name) for name in inbound.sampling_given},
             )
+            changed: Mapping[str, Any] = {} if refused is not None else desk.core.sampling_of(live.id)
+            if changed:
+                live.inbound = replace(inbound, sampling=replace(inbound.sampling, **changed))
             if refused is None:
                 desk.live[live.id] = live
         if refused is not None:
@@ -231,7 +238,7 @@ def _core_request(live: Live, cached_tokens: int) -> Request:
         id=live.id,
         prompt_tokens=len(live.prompt_ids),
         max_tokens=inbound.max_tokens,
-        request_class=inbound.request_class,
+        request_class=None,  # chosen when it was offered
         tenant=inbound.tenant,
         deadline_ms=inbound.deadline_ms,
         arrival_s=live.arrival_s,

@@ -67,13 +67,13 @@ class Admission:
 
     def judge(self, request: Request, entry: Entry, now: float, gate: Gate, capacity_blocks: int) -> Admitted | Refusal:
         """A tokenised request of a known class. What it asks for is judged before how busy the server is."""
-        room = self._room(request.prompt_tokens, capacity_blocks)
+        rules = self.policy.classes[entry.request_class]
+        room = self._room(request.prompt_tokens, capacity_blocks, entry.request_class)
         if isinstance(room, Refusal):
             return room
-        max_tokens = self._max_tokens(request, room)
+        max_tokens = self._max_tokens(request, room, entry.request_class)
         if isinstance(max_tokens, Refusal):
             return max_tokens
-        rules = self.policy.classes[entry.request_class]
         deadline_ms = request.deadline_ms
         if deadline_ms is None:
             deadline_ms = int(rules.deadline_ms + rules.deadline_ms_per_token * request.prompt_tokens)
@@ -93,8 +93,8 @@ class Admission:
             deadline_ms=deadline_ms,
         )
 
-    def _room(self, prompt_tokens: int, capacity_blocks: int) -> int | Refusal:
-        """Tokens that may be produced after this prompt: what the sequence limit and the whole KV cache leave."""
+    def _room(self, prompt_tokens: int, capacity_blocks: int, name: str) -> int | Refusal:
+        """Tokens that may be produced after this prompt: what the sequence limit and the cache leave to its class."""
         if prompt_tokens < 1:
             return Refusal(
                 code=ErrorCode.INVALID, field="prompt", reason="the prompt has 0 tokens; at least 1 is needed"
@@ -111,14 +111,23 @@ class Admission:
             return Refusal(
                 code=ErrorCode.TOO_LARGE,
                 field="prompt",
-                reason=f"the prompt has {prompt_tokens} tokens and the whole KV cache holds {kv_tokens}; shorten it",
+                reason=f"the prompt has {prompt_tokens} tokens and the KV cache holds {kv_tokens} for class {name}; "
+                "shorten it",
+            )
+        most = self.policy.classes[name].max_prompt_tokens
+        if most is not None and prompt_tokens > most:
+            return Refusal(
+                code=ErrorCode.TOO_LARGE,
+                field="prompt",
+                reason=f"the prompt has {prompt_tokens} tokens, class {name} takes at most {most}; shorten it, or send "
+                "it as another class",
             )
         return min(seq_tokens, kv_tokens) - prompt_tokens
 
-    def _max_tokens(self, request: Request, room: int) -> int | Refusal:
-        asked = request.max_tokens
+    def _max_tokens(self, request: Request, room: int, name: str) -> int | Refusal:
+        asked, most = request.max_tokens, self.policy.classes[name].max_output_tokens
         if asked is None:
-            return min(self.policy.default_max_tokens, room)
+            return min(self.policy.default_max_tokens, room, room if most is None else most)
         if asked < 1:
             return Refusal(
                 code=ErrorCode.INVALID, field="max_tokens", reason=f"max_tokens is {asked}; it must be at least 1"
@@ -129,7 +138,13 @@ class Admission:
                 field="max_tokens",
                 reason=f"max_tokens is {asked}, a prompt of {request.prompt_tokens} tokens leaves {room}; lower it",
             )
-        return min(asked, room)
+        if most is not None and asked > most and not self.policy.clamp_max_tokens:
+            return Refusal(
+                code=ErrorCode.TOO_LARGE,
+                field="max_tokens",
+                reason=f"max_tokens is {asked}, class {name} takes at most {most}; lower it",
+            )
+        return min(asked, room, room if most is None else most)
 
     def _late(self, request: Request, deadline_ms: int, entry: Entry, now: float, gate: Gate) -> Refusal | None:
         if deadline_ms < 1:

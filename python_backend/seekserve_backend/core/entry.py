@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from .types import Phase
 
@@ -28,6 +30,10 @@ class Entry:
     bucket: str = ""
     tenant: str = ""
     is_offline: bool = False
+    queue_due_s: float = math.inf
+    """When its class gives it up unless it has been started, on the caller's clock."""
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    """What its class sets otherwise than the client did; from INTAKE on."""
     deadline_s: float = 0.0
     """When its first token is due, on the caller's clock."""
     order: int = 0

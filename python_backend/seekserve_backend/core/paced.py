@@ -19,10 +19,12 @@ from ..contract.step_model import StepModel
 from .entry import Entry
 from .estimate import EngineEstimate
 from .lengths import OutputLengths
+from .open_turns import first_offline, first_urgent, may_start
 from .pressure import Ladder
 from .ramp import Ramp
 from .refusals import Refusal
 from .reserve import Reserve
+from .shares import Shares
 from .tenants import Tenants
 from .types import StepReport
 
@@ -47,6 +49,7 @@ class PacedGate:
         self._asked_s = 0.0
         self._mean_price_ms = 0.0
         self._asked_by_class: dict[str, float] = {}
+        self._shares: Shares | None = None
         self.ladder = Ladder(policy.rungs, up_s=options.rung_up_s, down_s=options.rung_down_s)
         self._ramp = Ramp(
             start_requests=options.ramp_start_requests,
@@ -118,7 +121,7 @@ class PacedGate:
         engine, bias = self.engine, self.engine.bias
         short_ms = bias * (self._tenants.ahead_ms(entry) + entry.price_ms) - self._credit_ms
         short_ms += self._options.dear_cushion * bias * self._dearness_ms(entry, now)
-        wait_ms = max(0.0, short_ms / self._prefill_share, self._slot_wait_ms(entry))
+        wait_ms = max(0.0, short_ms / self._prefill_share, self._slot_wait_ms(entry), self._class_wait_ms(entry))
         return wait_ms + engine.read_time_ms(entry.price_ms) + engine.decode_ms(1)
 
     def _slot_wait_ms(self, entry: Entry) -> float:
@@ -127,6 +130,14 @@ class PacedGate:
         if missing <= 0:
             return 0.0
         return missing * entry.expected_tokens * self.engine.decode_ms() / max(self._most_running, 1)
+
+    def _class_wait_ms(self, entry: Entry) -> float:
+        """The same where its class may not run so many."""
+        cap = None if self._shares is None else self._shares.cap(entry.request_class)
+        if self._shares is None or cap is None:
+            return 0.0
+        missing = self.waiting(entry.request_class) + 1 - (cap - self._shares.running.get(entry.request_class, 0))
+        return max(0, missing) * entry.expected_tokens * self.engine.decode_ms() / cap
 
     def _dearness_ms(self, entry: Entry, now: float) -> float:
         """A dear prompt must leave room for the many cheap ones that come while it is read, unless its tenant asks for
@@ -215,6 +226,7 @@ class PacedGate:
 
     def tick(self, reserve: Reserve, now: float) -> None:
         """Before each round of releases."""
+        self._shares = reserve.shares
         kv = self._held_tokens / (self._options.kv_share * reserve.capacity_blocks * self._block_tokens)
         self.ladder.update(max(self._demand_at(now), kv), now)
         self._most_running = self._ramp.limit(
@@ -242,6 +254,8 @@ class PacedGate:
         return entry
 
     def _next_urgent(self, reserve: Reserve) -> Entry | None:
+        if not reserve.shares.is_plain:
+            return self._next_urgent_of_classes(reserve)
         tenant = self._tenants.next_urgent()
         head = None if tenant is None else tenant.first_urgent()
         if head is None or head.is_probe:
@@ -249,8 +263,20 @@ class PacedGate:
         may_go = self._credit_ms > 0.0 and not self._is_held_back(head) and self._has_room(head, reserve)
         return head if may_go else None
 
+    def _next_urgent_of_classes(self, reserve: Reserve) -> Entry | None:
+        """Where classes have limits: who waits for its class alone does not hold up the others."""
+        for is_open in may_start(reserve):
+            head = first_urgent(self._tenants, is_open)
+            if head is None or (head.is_probe and not reserve.fits(head)):
+                continue
+            if head.is_probe or (
+                self._credit_ms > 0.0 and not self._is_held_back(head) and self._has_room(head, reserve)
+            ):
+                return head
+        return None
+
     def _next_by_floor(self, reserve: Reserve) -> Entry | None:
-        head = self._first_offline()
+        head = self._first_offline(reserve)
         if head is None or self._floor_ms < self._whole_ms(head):
             return None
         if self._is_held_back(head) or not self._has_room(head, reserve):
@@ -268,11 +294,17 @@ class PacedGate:
         return self._first_offline_that_fits(reserve)
 
     def _first_offline_that_fits(self, reserve: Reserve) -> Entry | None:
-        head = self._first_offline()
+        head = self._first_offline(reserve)
         may_go = head is not None and not self._is_held_back(head) and self._has_room(head, reserve)
         return head if may_go else None
 
-    def _first_offline(self) -> Entry | None:
+    def _first_offline(self, reserve: Reserve) -> Entry | None:
+        if not reserve.shares.is_plain:
+            full = reserve.shares.full()
+            if not any(n for name, n in self._lengths.items() if self._rules(name).is_offline and name not in full):
+                return None
+            is_open = next(iter(may_start(reserve)))
+            return first_offline(self._tenants, is_open)
         tenant = self._tenants.next_offline()
         return None if tenant is None else tenant.first_offline()
 

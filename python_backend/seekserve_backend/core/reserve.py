@@ -8,6 +8,7 @@ capacity.
 from __future__ import annotations
 
 from .entry import Entry
+from .shares import Shares
 
 __all__ = ["Reserve"]
 
@@ -20,6 +21,7 @@ class Reserve:
         self.used_blocks = 0
         self.running: dict[str, Entry] = {}
         self.leaving: dict[str, Entry] = {}
+        self.shares = Shares()
 
     @property
     def used_slots(self) -> int:
@@ -30,11 +32,33 @@ class Reserve:
         self.capacity_blocks = min(self.built_blocks, engine_blocks)
 
     def fits(self, entry: Entry) -> bool:
-        return self.used_slots < self.slots and self.used_blocks + entry.need_blocks <= self.capacity_blocks
+        left_blocks = self.capacity_blocks - self.used_blocks - entry.need_blocks
+        if self.used_slots >= self.slots or left_blocks < 0:
+            return False
+        shares = self.shares
+        if shares.is_plain or entry.is_probe:
+            return True
+        if not shares.has_place(entry.request_class):
+            return False
+        # One that was accepted under other limits starts when nothing else runs: it must not wait for ever.
+        return not self.used_slots or left_blocks >= shares.kept_from(entry.request_class, self.capacity_blocks)
+
+    def fits_own(self, entry: Entry) -> bool:
+        """Within what its class has reserved, whoever waits for the rest."""
+        return self.shares.fits_own(entry, self.capacity_blocks) and self.fits(entry)
+
+    def has_place(self, entry: Entry) -> bool:
+        """Whether its class may run one more, were there room for it."""
+        return entry.is_probe or self.shares.has_place(entry.request_class)
+
+    def blocks_for_class(self, name: str) -> int:
+        """The most that one request of this class can come to hold."""
+        return self.capacity_blocks - self.shares.reserved_for_others(name, self.capacity_blocks)
 
     def take(self, entry: Entry) -> None:
         self.running[entry.id] = entry
         self.used_blocks += entry.need_blocks
+        self.shares.take(entry)
 
     def leave(self, entry: Entry) -> None:
         """No longer running, still held by the engine: `give` must follow."""
@@ -46,6 +70,7 @@ class Reserve:
         if entry is None:
             return False
         self.used_blocks -= entry.need_blocks
+        self.shares.give(entry)
         return True
 
     def give_leaving(self) -> None:

@@ -8,14 +8,18 @@ Invariant: each offered request ends in exactly one terminal kind and never star
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..contract.bundle import KvCache, Limits
 from ..contract.policy import Policy
 from ..contract.refusal import ErrorCode
+from ..contract.routes import Origin
 from ..contract.step_model import StepModel
 from .admission import Admission
 from .books import Books
 from .breaker import Breaker, BreakerState
 from .buckets import Buckets
+from .classes import NOWHERE, bound_sampling, choose_class
 from .deadlines import Deadlines
 from .entry import Entry
 from .gate import Gate, make_gate
@@ -50,7 +54,7 @@ class Scheduler:
         self._engine = (limits, kv, step_model)
         self._admission = Admission(policy, limits, kv)
         self._gate: Gate = make_gate(policy, limits, kv, step_model)
-        self._reserve = Reserve(slots=limits.max_batch_size, capacity_blocks=kv.capacity_blocks)
+        self._reserve = self._new_reserve(limits, kv)
         self._buckets = Buckets(policy.bucket_edges_tokens)
         self._deadlines = Deadlines()
         self._books = Books()
@@ -61,17 +65,29 @@ class Scheduler:
         self._accepted = 0
 
     def offer(
-        self, id: str, *, prompt_bytes: int, request_class: str | None, now: float, is_probe: bool = False
+        self,
+        id: str,
+        *,
+        prompt_bytes: int,
+        request_class: str | None,
+        now: float,
+        is_probe: bool = False,
+        origin: Origin = NOWHERE,
+        sampling: Mapping[str, float] | None = None,
     ) -> Refused | None:
-        """Bytes arrived. None: it is in intake, and `submit`, `cancel` or `fail` must follow."""
-        name = request_class or self._policy.default_class
+        """Bytes arrived. None: it is in intake, and `submit`, `cancel` or `fail` must follow.
+
+        `request_class`: as the client names it. `sampling`: what it named; `sampling_of` says what becomes of it.
+        """
+        chosen = choose_class(self._policy, request_class, NOWHERE if is_probe else origin)
+        name = self._policy.default_class if isinstance(chosen, Refusal) else chosen
         by_phase = self._books.by_phase
         no = (
             self._in_use(id, unless=None)
             or self._draining(is_probe)
             or self._paused(is_probe, now)
             or self._broken(is_probe, now)
-            or self._admission.judge_class(name)
+            or (chosen if isinstance(chosen, Refusal) else self._admission.judge_class(name))
             or self._admission.judge_bytes(
                 prompt_bytes=prompt_bytes,
                 intake=by_phase[Phase.INTAKE],
@@ -81,8 +97,18 @@ class Scheduler:
         )
         if no is not None:
             return self._refuse(id, no, None)
-        self._books.open(Entry(id=id, phase=Phase.INTAKE, arrival_s=now, request_class=name, is_probe=is_probe))
+        changed = bound_sampling(name, self._policy.classes[name], sampling or {}) if not is_probe else {}
+        if isinstance(changed, Refusal):
+            return self._refuse(id, changed, None)
+        self._books.open(
+            Entry(id=id, phase=Phase.INTAKE, arrival_s=now, request_class=name, is_probe=is_probe, sampling=changed)
+        )
         return None
+
+    def sampling_of(self, id: str) -> Mapping[str, float]:
+        """What the class of an offered request sets otherwise than its client did."""
+        entry = self._books.live.get(id)
+        return {} if entry is None else entry.sampling
 
     def submit(self, request: Request, now: float) -> Accepted | Refused:
         """Tokenised: from intake, or straight away (then it counts as offered here)."""
@@ -100,13 +126,18 @@ class Scheduler:
             self._draining(entry.is_probe)
             or (self._paused(entry.is_probe, now) if offered is None else None)
             or self._admission.judge_class(entry.request_class)
-            or self._admission.judge(request, entry, now, self._gate, self._reserve.capacity_blocks)
+            or self._admission.judge(
+                request, entry, now, self._gate, self._reserve.blocks_for_class(entry.request_class)
+            )
         )
         if isinstance(verdict, Refusal):
             return self._refuse(id, verdict, offered)
         entry.prompt_tokens, entry.max_tokens = request.prompt_tokens, verdict.max_tokens
         entry.need_blocks, entry.deadline_ms = verdict.need_blocks, verdict.deadline_ms
         entry.deadline_s = entry.arrival_s + entry.deadline_ms / 1000.0
+        timeout_ms = self._policy.classes[entry.request_class].queue_timeout_ms
+        if timeout_ms is not None and not entry.is_probe:
+            entry.queue_due_s = entry.arrival_s + timeout_ms / 1000.0
         entry.tenant = request.tenant
         entry.cached_tokens = min(max(request.cached_tokens, 0), request.prompt_tokens - 1)
         entry.bucket = self._buckets.label(entry.prompt_tokens)
@@ -206,7 +237,7 @@ class Scheduler:
         self._engine = (limits, kv, step_model)
         self._admission = Admission(self._policy, limits, kv)
         self._gate = make_gate(self._policy, limits, kv, step_model)
-        self._reserve = Reserve(slots=limits.max_batch_size, capacity_blocks=kv.capacity_blocks)
+        self._reserve = self._new_reserve(limits, kv)
         for entry in reversed(waiting):  # each goes to the head
             self._gate.push(entry)
 
@@ -217,6 +248,7 @@ class Scheduler:
         self._policy = policy
         self.breaker.options = policy.breaker
         self._admission.policy = policy
+        self._reserve.shares.replace(policy.classes)
         if is_another_kind:
             self._gate = self._new_gate(policy)
         else:
@@ -225,6 +257,11 @@ class Scheduler:
         for queue in self._gate.queues().values():
             for entry in queue:
                 entry.bucket = self._buckets.enter(entry.prompt_tokens)
+
+    def _new_reserve(self, limits: Limits, kv: KvCache) -> Reserve:
+        reserve = Reserve(slots=limits.max_batch_size, capacity_blocks=kv.capacity_blocks)
+        reserve.shares.replace(self._policy.classes)
+        return reserve
 
     def _new_gate(self, policy: Policy) -> Gate:
         """With everything in it that the old one held. Nobody who was accepted is judged again."""
@@ -343,7 +380,7 @@ class Scheduler:
     def _enqueue(self, entry: Entry) -> None:
         self._books.move(entry, Phase.QUEUED)
         self._gate.push(entry)
-        self._deadlines.set(entry.id, entry.deadline_s)
+        self._deadlines.set(entry.id, min(entry.deadline_s, entry.queue_due_s))
         entry.bucket = self._buckets.enter(entry.prompt_tokens)
 
     def _note_signals(self, signals: Signals, now: float) -> None:
@@ -360,13 +397,17 @@ class Scheduler:
     def _expire(self, id: str, now: float) -> Expire:
         entry = self._books.live[id]
         was_running = entry.phase is Phase.RUNNING
+        is_queue_timeout = not was_running and entry.queue_due_s <= min(now, entry.deadline_s)
         if was_running:
             self._reserve.leave(entry)
         self._end_waiting(entry, Terminal.EXPIRED)
         return Expire(
             id=id,
             waited_ms=entry.waited_ms(now),
-            deadline_ms=entry.deadline_ms,
+            deadline_ms=round(1000.0 * (entry.queue_due_s - entry.arrival_s))
+            if is_queue_timeout
+            else entry.deadline_ms,
+            is_queue_timeout=is_queue_timeout,
             was_running=was_running,
             retry_after_ms=self._hint_ms(self._books.by_phase[Phase.QUEUED], Terminal.EXPIRED),
         )
@@ -375,6 +416,8 @@ class Scheduler:
         self._drain.resume(now)
         self._buckets.leave(entry.bucket)
         self._books.move(entry, Phase.RUNNING)
+        if entry.queue_due_s < entry.deadline_s:
+            self._deadlines.set(entry.id, entry.deadline_s)
         self._reserve.take(entry)
         self._gate.started(entry)
         rung, max_tokens = self._gate.rung, entry.max_tokens

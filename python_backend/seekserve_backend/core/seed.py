@@ -137,16 +137,14 @@ class SeedGate(ReleaseGate):
             if not waiting or not is_formed:
                 return None
             self._open = min(waiting, room)
-        for lane in self._lanes.values():
-            head = lane.head()
-            if head is None:
-                continue
-            if not reserve.fits(head) or self._is_class_full(head):
-                return None
-            lane.remove(head.id)
+        head = self._first_that_fits(reserve)
+        if head is not None:
+            self._lanes[head.lane].remove(head.id)
             self._open -= 1
-            return head
-        return None
+        return head
+
+    def _may_start(self, head: Entry) -> bool:
+        return not self._is_class_full(head)
 
     def _length_class(self, entry: Entry) -> str:
         if entry.prompt_tokens < self._options.short_tokens:

@@ -102,6 +102,8 @@ class Expire:
     deadline_ms: int
     was_running: bool
     retry_after_ms: int
+    is_queue_timeout: bool = False
+    """It had waited as long as its class may; `deadline_ms` is that time."""
 
 
 Decision = Release | Expire
