@@ -229,7 +229,7 @@ class Policy:
             tenant_weights=_read_weights(fields) if fields.has("tenant_weights") else base.tenant_weights,
             seed=_read_options(fields, "seed", SeedOptions) if fields.has("seed") else base.seed,
             paced=_read_options(fields, "paced", PacedOptions) if fields.has("paced") else base.paced,
-            rungs=read_rungs(fields, "rungs") if fields.has("rungs") else base.rungs,
+            rungs=read_rungs(fields, "rungs", classes) if fields.has("rungs") else base.rungs,
             breaker=_read_options(fields, "breaker", BreakerOptions) if fields.has("breaker") else base.breaker,
         )
         if out.kind == "static" and out.max_running is None:

@@ -65,8 +65,13 @@ class Admission:
             + (f" (did you mean {near[0]}?)" if near else ""),
         )
 
-    def judge(self, request: Request, entry: Entry, now: float, gate: Gate, capacity_blocks: int) -> Admitted | Refusal:
-        """A tokenised request of a known class. What it asks for is judged before how busy the server is."""
+    def judge(
+        self, request: Request, entry: Entry, now: float, gate: Gate, capacity_blocks: int, *, is_routed: bool = False
+    ) -> Admitted | Refusal:
+        """A tokenised request of a known class. What it asks for is judged before how busy the server is.
+
+        `is_routed`: it is not going to wait here.
+        """
         rules = self.policy.classes[entry.request_class]
         room = self._room(request.prompt_tokens, capacity_blocks, entry.request_class)
         if isinstance(room, Refusal):
@@ -80,7 +85,7 @@ class Admission:
         late = self._late(request, deadline_ms, entry, now, gate)
         if late is not None:
             return late
-        if gate.is_full(entry.request_class) and not entry.is_probe:
+        if gate.is_full(entry.request_class) and not (entry.is_probe or is_routed):
             return Refusal(
                 code=ErrorCode.OVERLOADED,
                 ahead=gate.ahead(entry.request_class),

@@ -36,6 +36,8 @@ class Entry:
     """What its class sets otherwise than the client did; from INTAKE on."""
     deadline_s: float = 0.0
     """When its first token is due, on the caller's clock."""
+    was_routed: bool = False
+    """Handed on to another model, or come back from there: the work it asks for has been noted."""
     order: int = 0
     """Of acceptance; breaks ties."""
     due_s: float = 0.0

@@ -41,7 +41,10 @@ def check_parts(books: Books, gate: Gate, reserve: Reserve, deadlines: Deadlines
     _same("queued without a deadline", [], [e.id for e in queued if e.id not in deadlines])
     _same("deadlines of others", len(deadlines), sum(e.id in deadlines for e in live))
     balance = books.counts.balance(
-        intake=in_phase[Phase.INTAKE], queued=in_phase[Phase.QUEUED], running=in_phase[Phase.RUNNING]
+        intake=in_phase[Phase.INTAKE],
+        queued=in_phase[Phase.QUEUED],
+        running=in_phase[Phase.RUNNING],
+        routed=in_phase[Phase.ROUTED],
     )
     _same("offered minus live minus ended", balance, 0)
     _at_most("slots in use", reserve.used_slots, reserve.slots)

@@ -82,11 +82,17 @@ class PacedGate:
         entry.expected_tokens = min(expected * self._options.length_margin, entry.max_tokens)
         entry.whole_ms = self._whole_ms(entry)
 
+    def asked(self, entry: Entry, now: float) -> None:
+        self.prepare(entry)
+        if not entry.is_offline:
+            self._note_asked(entry, now)
+
     def judge(self, entry: Entry, now: float) -> Refusal | None:
         self.prepare(entry)
         if entry.is_offline:
             return self._judge_offline(entry, now)
-        self._note_asked(entry, now)
+        if not entry.was_routed:
+            self._note_asked(entry, now)
         by_rung = None if entry.is_probe else self._shed_by_rung(entry)
         if by_rung is not None:
             return by_rung

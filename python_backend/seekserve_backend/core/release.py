@@ -49,6 +49,9 @@ class ReleaseGate:
         """Nothing is given up before its deadline."""
         return None
 
+    def asked(self, entry: Entry, now: float) -> None:
+        """What is asked for changes nothing here."""
+
     def prepare(self, entry: Entry) -> None:
         entry.is_offline = False
 

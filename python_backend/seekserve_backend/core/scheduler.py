@@ -8,7 +8,7 @@ Invariant: each offered request ends in exactly one terminal kind and never star
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ..contract.bundle import KvCache, Limits
 from ..contract.policy import Policy
@@ -27,6 +27,7 @@ from .integrity import IntegrityError, check_parts
 from .rates import DrainRate, jitter, retry_hint_ms, spread_ms
 from .refusals import Refusal
 from .reserve import Reserve
+from .routing import Routing
 from .types import (
     Accepted,
     Decision,
@@ -58,6 +59,7 @@ class Scheduler:
         self._buckets = Buckets(policy.bucket_edges_tokens)
         self._deadlines = Deadlines()
         self._books = Books()
+        self.routing = Routing(self._books, self._deadlines)
         self._drain = DrainRate()
         self.breaker = Breaker(policy.breaker)
         self._is_draining = False
@@ -110,8 +112,12 @@ class Scheduler:
         entry = self._books.live.get(id)
         return {} if entry is None else entry.sampling
 
-    def submit(self, request: Request, now: float) -> Accepted | Refused:
-        """Tokenised: from intake, or straight away (then it counts as offered here)."""
+    def submit(self, request: Request, now: float, *, variants: Collection[str] = ()) -> Accepted | Refused:
+        """Tokenised: from intake, or straight away (then it counts as offered here).
+
+        `variants`: models that can take it now. An Accepted with `route_to` is for one of them; `routing` is told what
+        becomes of it.
+        """
         id, offered = request.id, self._books.live.get(request.id)
         entry = offered or Entry(
             id=id, phase=Phase.INTAKE, arrival_s=now, request_class=self._policy.default_class, is_probe=False
@@ -122,12 +128,20 @@ class Scheduler:
         entry.arrival_s = request.arrival_s
         entry.request_class = request.request_class or entry.request_class
         entry.is_probe = entry.is_probe or request.is_probe
+        rung = self._gate.rung
+        route_to = rung.route_to if rung.routes(entry.request_class) and not entry.is_probe else None
+        route_to = route_to if route_to in variants else None
         verdict = (
             self._draining(entry.is_probe)
             or (self._paused(entry.is_probe, now) if offered is None else None)
             or self._admission.judge_class(entry.request_class)
             or self._admission.judge(
-                request, entry, now, self._gate, self._reserve.blocks_for_class(entry.request_class)
+                request,
+                entry,
+                now,
+                self._gate,
+                self._reserve.blocks_for_class(entry.request_class),
+                is_routed=route_to is not None,
             )
         )
         if isinstance(verdict, Refusal):
@@ -143,6 +157,12 @@ class Scheduler:
         entry.bucket = self._buckets.label(entry.prompt_tokens)
         self._accepted += 1
         entry.order = self._accepted
+        if route_to is not None:
+            self._gate.asked(entry, now)
+            if offered is None:
+                self._books.open(entry)
+            self.routing.start(entry)
+            return Accepted(id=id, max_tokens=entry.max_tokens, route_to=route_to)
         late = self._gate.judge(entry, now)
         if late is not None and not entry.is_probe:
             return self._refuse(id, late, offered)
@@ -300,6 +320,7 @@ class Scheduler:
             refused_by_code={code.value: n for code, n in books.refused_by_code.items()},
             policy_name=self._policy.name,
             policy_generation=self._policy.generation,
+            routed=books.by_phase[Phase.ROUTED],
             gauges=self._gauges(),
         )
 
@@ -307,6 +328,7 @@ class Scheduler:
         states = {BreakerState.CLOSED: 0.0, BreakerState.HALF_OPEN: 0.5, BreakerState.OPEN: 1.0}
         return {
             **self._gate.gauges(),
+            **self.routing.gauges(),
             "breaker": states[self.breaker.state],
             "breaker_openings": float(self.breaker.openings),
         }
@@ -397,7 +419,7 @@ class Scheduler:
     def _expire(self, id: str, now: float) -> Expire:
         entry = self._books.live[id]
         was_running = entry.phase is Phase.RUNNING
-        is_queue_timeout = not was_running and entry.queue_due_s <= min(now, entry.deadline_s)
+        is_queue_timeout = entry.phase is Phase.QUEUED and entry.queue_due_s <= min(now, entry.deadline_s)
         if was_running:
             self._reserve.leave(entry)
         self._end_waiting(entry, Terminal.EXPIRED)

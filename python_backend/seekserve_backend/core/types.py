@@ -1,7 +1,8 @@
 """The nouns of the scheduling core: what goes in, what comes out. Data only, no decisions.
 
-Life of a request: offered (its bytes are being tokenised) -> queued -> running -> one terminal kind. Every offered
-request reaches exactly one terminal kind; `Counts.balance()` is the sum that proves it.
+Life of a request: offered (its bytes are being tokenised) -> queued -> running -> one terminal kind; one that another
+model answers is routed instead of queued and running. Every offered request reaches exactly one terminal kind;
+`Counts.balance()` is the sum that proves it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Phase(enum.Enum):
     INTAKE = "intake"
     QUEUED = "queued"
     RUNNING = "running"
+    ROUTED = "routed"  # handed on to another model; holds nothing here
 
 
 class Terminal(enum.Enum):
@@ -41,6 +43,7 @@ class Terminal(enum.Enum):
     EXPIRED = "expired"
     REFUSED = "refused"
     FAILED = "failed"
+    ROUTED = "routed"  # another model answered it to the end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,8 @@ class Accepted:
     id: str
     max_tokens: int
     """What it may produce, after clamping."""
+    route_to: str | None = None
+    """Not queued here: the model that it is to be handed on to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,9 +156,9 @@ class Counts:
     offered: int = 0
     terminals: dict[Terminal, int] = field(default_factory=lambda: dict.fromkeys(Terminal, 0))
 
-    def balance(self, *, intake: int, queued: int, running: int) -> int:
+    def balance(self, *, intake: int, queued: int, running: int, routed: int = 0) -> int:
         """Zero when nothing was lost or counted twice."""
-        return self.offered - intake - queued - running - sum(self.terminals.values())
+        return self.offered - intake - queued - running - routed - sum(self.terminals.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,5 +175,7 @@ class Snapshot:
     refused_by_code: dict[str, int]
     policy_name: str
     policy_generation: int
+    routed: int = 0
+    """Handed on to another model and not ended."""
     gauges: Mapping[str, float] = field(default_factory=dict)
     """What the policy's gate knows about itself: pressure, credit, bias ..."""
