@@ -47,6 +47,8 @@ class Inbound:
     headers: Mapping[str, str] = field(default_factory=dict)
     """Forwarded ones, by name in lower case."""
     is_probe: bool = False
+    is_routed: bool = False
+    """Handed on by another model of this server, which must not get it back."""
 
     @property
     def prompt_bytes(self) -> int:
@@ -69,3 +71,5 @@ class Chunk:
     logprobs: tuple[float, ...] | None = None
     """Of the tokens whose text this chunk completes."""
     cumulative_logprob: float | None = None
+    served_by: str | None = None
+    """The model that produced it, where that is not the one that was asked; on the first and the last response."""

@@ -36,6 +36,9 @@ class Desk:
         (self.outbox.put if is_collected else self.outbox.send)(live.lane, live.sink, terminal)
         with self.cond:
             self.live.pop(live.id, None)
+            hang_up, live.hang_up = live.hang_up, None
+        if hang_up is not None:
+            hang_up()
 
     def fail(
         self,

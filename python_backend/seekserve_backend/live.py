@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from .answers import Chunk, Inbound
 from .contract.refusal import ErrorLine
 from .core.types import Release
@@ -22,11 +24,13 @@ class Live:
         "arrival_s",
         "completion_tokens",
         "detokenizer",
+        "hang_up",
         "id",
         "inbound",
         "is_closed",
         "lane",
         "logprobs",
+        "prefix_hashes",
         "prompt_ids",
         "prompt_text",
         "queue_ms",
@@ -41,6 +45,7 @@ class Live:
         self.lane = lane
         self.prompt_ids: tuple[int, ...] = ()
         self.prompt_text = ""
+        self.prefix_hashes: Sequence[int] = ()
         self.detokenizer: Detokenizer | None = None
         self.logprobs: LogprobTrail | None = None
         """For a request that wants them."""
@@ -48,6 +53,8 @@ class Live:
         self.completion_tokens = 0
         self.is_closed = False
         """True once its terminal answer is on the way; everything later about it is ignored."""
+        self.hang_up: Callable[[], None] | None = None
+        """While another model answers it: tells that model that nobody listens any more."""
         self._held: list[str] = []
         self._is_first = True
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +26,7 @@ from .desk import Desk, refused_line
 from .engine_loop import EngineLoop
 from .engines.port import Engine, EngineInfo, EngineStats
 from .exchange import Exchange, Variant
+from .handover import Handover, VariantPort
 from .live import Live
 from .logprobs import LogprobTrail
 from .outbox import Outbox, Sink
@@ -55,7 +56,7 @@ class ServiceStats:
     def open_requests(self) -> int:
         """Requests that still wait for their last answer."""
         snap = self.snapshot
-        return snap.intake + sum(snap.queued_by_class.values()) + snap.running + self.outbox_depth
+        return snap.intake + sum(snap.queued_by_class.values()) + snap.running + snap.routed + self.outbox_depth
 
 
 class Service:
@@ -71,6 +72,7 @@ class Service:
         clock: Callable[[], float] = time.monotonic,
         outbox_workers: int = 4,
         intake_workers: int = 2,
+        variants: VariantPort | None = None,
     ) -> None:
         self._tokens = (encode, vocabulary)
         self._clock = clock
@@ -79,6 +81,7 @@ class Service:
         self._desk = Desk(scheduler, self._outbox, clock)
         self._loop = EngineLoop(self._desk, engine_factory)
         self._prefixes = _prefix_index(self._loop.info)
+        self.handover = Handover(self._desk, variants, self._submit)
         self._departures = Departures(self._desk, self._loop)
         self._intake = ThreadPoolExecutor(intake_workers, thread_name_prefix="seekserve-intake")
 
@@ -194,7 +197,7 @@ class Service:
         _check_engine_has(inbound, self._loop.info)
         encode, vocabulary = self._tokens
         live.prompt_ids = encode(inbound)
-        hashes = block_hashes(live.prompt_ids) if self._prefixes is not None else ()
+        live.prefix_hashes = block_hashes(live.prompt_ids) if self._prefixes is not None else ()
         live.detokenizer = Detokenizer(vocabulary, inbound.stop_words)
         if inbound.wants_logprobs:
             live.logprobs = LogprobTrail(vocabulary)
@@ -203,13 +206,23 @@ class Service:
         with desk.cond:
             if live.id not in desk.live:  # cancelled meanwhile
                 return
-            cached = self._prefixes.match_tokens(hashes) if self._prefixes is not None else 0
-            outcome = desk.core.submit(_core_request(live, cached), self._clock())
-            if self._prefixes is not None and not isinstance(outcome, Refused):
-                self._prefixes.note(hashes)
-            desk.cond.notify_all()
+            refused = self._submit(live, () if inbound.is_routed else self.handover.open_models())
+        if refused is not None:
+            desk.answer(live, refused)
+
+    def _submit(self, live: Live, variants: Collection[str] = ()) -> ErrorLine | None:
+        """Under the desk's lock; a refusal is the caller's to answer, without it."""
+        prefixes = self._prefixes
+        cached = prefixes.match_tokens(live.prefix_hashes) if prefixes is not None else 0
+        outcome = self._desk.core.submit(_core_request(live, cached), self._clock(), variants=variants)
+        self._desk.cond.notify_all()
         if isinstance(outcome, Refused):
-            desk.answer(live, refused_line(live, outcome))
+            return refused_line(live, outcome)
+        if outcome.route_to is not None:
+            self.handover.start(live, outcome.route_to, outcome.max_tokens)
+        elif prefixes is not None:
+            prefixes.note(live.prefix_hashes)
+        return None
 
 
 def _check_engine_has(inbound: Inbound, info: EngineInfo) -> None:

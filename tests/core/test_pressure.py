@@ -126,7 +126,7 @@ def test_a_bad_route_of_a_rung_is_named(rung: dict[str, object], problem: str) -
 
 
 def test_a_rung_with_a_route_survives_writing_and_reading() -> None:
-    data = {"kind": "paced", "rungs": [{"at": 1.0, "route_to": "b", "route_classes": ["interactive"]}]}
+    data = {"kind": "paced", "rungs": [{"at": 0.0, "route_to": "b", "route_classes": ["interactive"]}]}
     policy = Policy.from_data(data, "p")
     assert (policy.rungs[0].routes("interactive"), policy.rungs[0].routes("offline")) == (True, False)
     assert Policy.from_data(json.loads(policy.to_json()), "again") == policy

@@ -20,6 +20,7 @@ SERVICE = (
     "desk",
     "engine_loop",
     "exchange",
+    "handover",
     "live",
     "logprobs",
     "outbox",

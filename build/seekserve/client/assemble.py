@@ -44,6 +44,7 @@ class Assembler:
         self._queue_ms: float | None = None
         self._logprobs: list[float] = []
         self._cumulative_logprob: float | None = None
+        self._served_by: str | None = None
         self._ttft_s: float | None = None
         self._ended_at_s: float | None = None
 
@@ -101,6 +102,7 @@ class Assembler:
             deltas=tuple(self._deltas),
             logprobs=tuple(self._logprobs),
             cumulative_logprob=self._cumulative_logprob,
+            served_by=self._served_by,
         )
 
     def _read_outputs(self, response: Any) -> bytes | None:
@@ -118,6 +120,8 @@ class Assembler:
                 self._completion_tokens = int(wire.read_number(tensor, content))
             elif name in ("prompt_tokens", "num_input_tokens"):
                 self._prompt_tokens = int(wire.read_number(tensor, content))
+            elif name == "served_by":
+                self._served_by = wire.read_text(tensor, content).decode("utf-8", "replace") or None
             elif name == "queue_ms":
                 self._queue_ms = float(wire.read_number(tensor, content))
             elif name == "output_log_probs":

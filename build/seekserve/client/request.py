@@ -96,6 +96,8 @@ class Completion:
     logprobs: tuple[float, ...] = ()
     """Natural logarithm of each token's probability; empty unless asked for."""
     cumulative_logprob: float | None = None
+    served_by: str | None = None
+    """The model that answered, where the one that was asked handed the request on."""
 
     @property
     def tokens_per_s(self) -> float | None:

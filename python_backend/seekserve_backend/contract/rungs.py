@@ -43,7 +43,8 @@ class Rung:
         return self.route_to is not None and (not self.route_classes or request_class in self.route_classes)
 
     def to_json(self) -> dict[str, object]:
-        data = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) not in (None, False, ())}
+        does = {name: getattr(self, name) for name in self.__slots__ if name != "at"}
+        data = {"at": self.at, **{name: value for name, value in does.items() if value not in (None, False, ())}}
         return {**data, "route_classes": list(self.route_classes)} if self.route_classes else data
 
     @classmethod

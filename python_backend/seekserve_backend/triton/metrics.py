@@ -18,6 +18,9 @@ _HELP = {
     "seekserve_bucket_requests": "Waiting requests by prompt length bucket",
     "seekserve_intake_requests": "Requests being tokenised or waiting for it",
     "seekserve_running_requests": "Requests in the engine",
+    "seekserve_routed_requests": "Requests that another model is answering",
+    "seekserve_routes_started": "Requests handed on to another model since the start",
+    "seekserve_routes_taken_back": "Of those, served here after all: the other model did not take them",
     "seekserve_reserved_blocks": "KV blocks reserved by running requests",
     "seekserve_offered_requests": "Requests that arrived since the start",
     "seekserve_requests_total": "Requests that ended, by terminal kind",
@@ -58,6 +61,7 @@ def samples(stats: ServiceStats) -> list[tuple[str, dict[str, str], float]]:
     plain: dict[str, float] = {
         "seekserve_intake_requests": snap.intake,
         "seekserve_running_requests": snap.running,
+        "seekserve_routed_requests": snap.routed,
         "seekserve_reserved_blocks": snap.reserved_blocks,
         "seekserve_offered_requests": snap.offered,
         "seekserve_policy_generation": snap.policy_generation,

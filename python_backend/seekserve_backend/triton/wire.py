@@ -18,9 +18,10 @@ from ..contract.routes import ROUTE_HEADERS
 from ..contract.tensors import INPUT_BY_NAME, Handling
 from ..engines.port import Sampling
 
-__all__ = ["PROBE_PARAMETER", "read_request", "response_values"]
+__all__ = ["PROBE_PARAMETER", "ROUTED_PARAMETER", "read_request", "response_values"]
 
 PROBE_PARAMETER = "seekserve_probe"
+ROUTED_PARAMETER = "seekserve_routed"
 # Forwarded headers arrive as parameters, in the client's spelling. What the type means is the policy's to say.
 _NAME_BY_HEADER = {"x-tenant": "tenant", "x-deadline-ms": "deadline_ms"}
 _WHOLE = re.compile(r"-?[0-9]{1,20}")
@@ -69,6 +70,7 @@ def read_request(request: Any, *, probe_key: str | None) -> Inbound:
         endpoint=reader.text("endpoint") or "",
         headers=_headers(parameters),
         is_probe=probe_key is not None and parameters.get(PROBE_PARAMETER) == probe_key,
+        is_routed=bool(parameters.get(ROUTED_PARAMETER, False)),
     )
 
 
@@ -84,6 +86,7 @@ def response_values(chunk: Chunk) -> list[tuple[str, object]]:
         ("num_output_tokens", chunk.num_output_tokens),
         ("output_log_probs", chunk.logprobs),
         ("cum_log_probs", chunk.cumulative_logprob),
+        ("served_by", chunk.served_by),
     ]
     return [(name, value) for name, value in pairs if value is not None]
 
