@@ -70,6 +70,8 @@ class SeedOptions:
     batch_long: int = 8
     level1_p99_ms: float = 200.0
     """First-token latency above which the batch is halved at each review."""
+    efficiency_share: float = 0.7
+    """Batch efficiency (mean length of what runs over the longest) below which the batch is halved; 0: never."""
     calm_s: float = 300.0
     """Without trouble, until one halving is taken back."""
     memory_share: float = 0.8

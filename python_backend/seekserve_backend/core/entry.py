@@ -34,6 +34,8 @@ class Entry:
     """When its class gives it up unless it has been started, on the caller's clock."""
     sampling: Mapping[str, float] = field(default_factory=dict)
     """What its class sets otherwise than the client did; from INTAKE on."""
+    ready_s: float = 0.0
+    """When it was let in, on the caller's clock."""
     deadline_s: float = 0.0
     """When its first token is due, on the caller's clock."""
     was_routed: bool = False

@@ -8,13 +8,14 @@ capacity.
 from __future__ import annotations
 
 from .entry import Entry
+from .held import Held
 from .shares import Shares
 
 __all__ = ["Reserve"]
 
 
 class Reserve:
-    def __init__(self, *, slots: int, capacity_blocks: int) -> None:
+    def __init__(self, *, slots: int, capacity_blocks: int, block_tokens: int = 1) -> None:
         self.slots = slots
         self.built_blocks = capacity_blocks
         self.capacity_blocks = capacity_blocks
@@ -22,6 +23,7 @@ class Reserve:
         self.running: dict[str, Entry] = {}
         self.leaving: dict[str, Entry] = {}
         self.shares = Shares()
+        self.held = Held(block_tokens)
 
     @property
     def used_slots(self) -> int:
@@ -59,6 +61,7 @@ class Reserve:
         self.running[entry.id] = entry
         self.used_blocks += entry.need_blocks
         self.shares.take(entry)
+        self.held.start(entry)
 
     def leave(self, entry: Entry) -> None:
         """No longer running, still held by the engine: `give` must follow."""
@@ -71,6 +74,7 @@ class Reserve:
             return False
         self.used_blocks -= entry.need_blocks
         self.shares.give(entry)
+        self.held.end(entry_id)
         return True
 
     def give_leaving(self) -> None:

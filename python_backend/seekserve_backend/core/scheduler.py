@@ -23,6 +23,7 @@ from .classes import NOWHERE, bound_sampling, choose_class
 from .deadlines import Deadlines
 from .entry import Entry
 from .gate import Gate, make_gate
+from .held import Held
 from .integrity import IntegrityError, check_parts
 from .rates import DrainRate, jitter, retry_hint_ms, spread_ms
 from .refusals import Refusal
@@ -155,6 +156,7 @@ class Scheduler:
         entry.tenant = request.tenant
         entry.cached_tokens = min(max(request.cached_tokens, 0), request.prompt_tokens - 1)
         entry.bucket = self._buckets.label(entry.prompt_tokens)
+        entry.ready_s = now
         self._accepted += 1
         entry.order = self._accepted
         if route_to is not None:
@@ -186,6 +188,7 @@ class Scheduler:
         """What one engine step brought. Unknown ids and those that have ended already are ignored."""
         running, live = self._reserve.running, self._books.live
         self._gate.observe(report)
+        self._reserve.held.observe(report, now)
         for id in report.firsts:
             if id in running:
                 self._deadlines.discard(id)
@@ -279,7 +282,7 @@ class Scheduler:
                 entry.bucket = self._buckets.enter(entry.prompt_tokens)
 
     def _new_reserve(self, limits: Limits, kv: KvCache) -> Reserve:
-        reserve = Reserve(slots=limits.max_batch_size, capacity_blocks=kv.capacity_blocks)
+        reserve = Reserve(slots=limits.max_batch_size, capacity_blocks=kv.capacity_blocks, block_tokens=kv.block_tokens)
         reserve.shares.replace(self._policy.classes)
         return reserve
 
@@ -329,9 +332,15 @@ class Scheduler:
         return {
             **self._gate.gauges(),
             **self.routing.gauges(),
+            **self.held.gauges(taken_blocks=self._reserve.used_blocks, total_blocks=self._reserve.capacity_blocks),
             "breaker": states[self.breaker.state],
             "breaker_openings": float(self.breaker.openings),
         }
+
+    @property
+    def held(self) -> Held:
+        """What the engine holds, and the numbers that guides make of it."""
+        return self._reserve.held
 
     def check_integrity(self) -> None:
         """Counts everything again, the slow way. Raises IntegrityError with both sides of the first sum that is off."""
