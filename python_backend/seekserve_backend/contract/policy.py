@@ -181,6 +181,11 @@ class Policy:
     generation: int = 0
     """Counts accepted reloads; 0 is the policy read at start."""
 
+    @property
+    def has_no_routes(self) -> bool:
+        """What a client names is what it gets."""
+        return not (self.routes or self.tenant_classes) and self.client_class == "wins"
+
     def to_json(self) -> str:
         data: dict[str, object] = {"schema_version": POLICY_SCHEMA}
         for name in self.__slots__:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .types import Phase
 
@@ -32,7 +32,7 @@ class Entry:
     is_offline: bool = False
     queue_due_s: float = math.inf
     """When its class gives it up unless it has been started, on the caller's clock."""
-    sampling: Mapping[str, float] = field(default_factory=dict)
+    sampling: Mapping[str, float] | None = None
     """What its class sets otherwise than the client did; from INTAKE on."""
     ready_s: float = 0.0
     """When it was let in, on the caller's clock."""

@@ -37,17 +37,16 @@ class Held:
         """id -> tokens held, less what every decoding request had produced when its first token came"""
         self._produced = 0.0
         """Tokens by each decoding request since the start."""
-        self._new: dict[str, Entry] = {}
+        self._new: list[Entry] = []
         """Started since the last step."""
 
     def start(self, entry: Entry) -> None:
         self._reading[entry.id] = [entry.prompt_tokens, entry.cached_tokens]
-        self._new[entry.id] = entry
+        self._new.append(entry)
 
     def end(self, id: str) -> None:
-        self._new.pop(id, None)
-        self._reading.pop(id, None)
-        self._decoding.pop(id, None)
+        if self._decoding.pop(id, None) is None and self._reading.pop(id, None) is not None and self._new:
+            self._new = [entry for entry in self._new if entry.id != id]
 
     def observe(self, report: StepReport, now: float) -> None:
         """A step, before its ends are noted."""
@@ -69,7 +68,7 @@ class Held:
             tokens -= read
 
     def _note_formation(self, began_s: float) -> None:
-        for entry in self._new.values():
+        for entry in self._new:
             ms = max(0.0, 1000.0 * (began_s - entry.ready_s))
             self.formed_requests += 1
             self.formed_ms += ms

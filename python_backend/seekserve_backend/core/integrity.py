@@ -34,8 +34,9 @@ def check_parts(books: Books, gate: Gate, reserve: Reserve, deadlines: Deadlines
     _same("running ids", sorted(ids[Phase.RUNNING]), sorted(reserve.running))
     _same("ids both live and leaving", [], [i for i in reserve.leaving if i in books.live])
     _same("reserved blocks", reserve.used_blocks, sum(e.need_blocks for e in holders))
-    _same("running by class", _positive(reserve.shares.running), _count_classes(holders, blocks=False))
-    _same("blocks by class", _positive(reserve.shares.blocks), _count_classes(holders, blocks=True))
+    if not reserve.shares.is_plain:
+        _same("running by class", _positive(reserve.shares.running), _count_classes(holders, blocks=False))
+        _same("blocks by class", _positive(reserve.shares.blocks), _count_classes(holders, blocks=True))
     _same("queued by bucket", buckets.counts(), _count_buckets(buckets, [e.prompt_tokens for e in queued]))
     _same("refusals", books.counts.terminals[Terminal.REFUSED], sum(books.refused_by_code.values()))
     _same("queued without a deadline", [], [e.id for e in queued if e.id not in deadlines])

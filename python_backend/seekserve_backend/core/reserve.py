@@ -7,6 +7,9 @@ capacity.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from ..contract.classes import ClassPolicy
 from .entry import Entry
 from .held import Held
 from .shares import Shares
@@ -33,6 +36,9 @@ class Reserve:
         """The engine's own total counts where it is the smaller one."""
         self.capacity_blocks = min(self.built_blocks, engine_blocks)
 
+    def replace_classes(self, classes: Mapping[str, ClassPolicy]) -> None:
+        self.shares.replace(classes, [*self.running.values(), *self.leaving.values()])
+
     def fits(self, entry: Entry) -> bool:
         left_blocks = self.capacity_blocks - self.used_blocks - entry.need_blocks
         if self.used_slots >= self.slots or left_blocks < 0:
@@ -55,12 +61,15 @@ class Reserve:
 
     def blocks_for_class(self, name: str) -> int:
         """The most that one request of this class can come to hold."""
+        if self.shares.is_plain:
+            return self.capacity_blocks
         return self.capacity_blocks - self.shares.reserved_for_others(name, self.capacity_blocks)
 
     def take(self, entry: Entry) -> None:
         self.running[entry.id] = entry
         self.used_blocks += entry.need_blocks
-        self.shares.take(entry)
+        if not self.shares.is_plain:
+            self.shares.take(entry)
         self.held.start(entry)
 
     def leave(self, entry: Entry) -> None:
@@ -73,7 +82,8 @@ class Reserve:
         if entry is None:
             return False
         self.used_blocks -= entry.need_blocks
-        self.shares.give(entry)
+        if not self.shares.is_plain:
+            self.shares.give(entry)
         self.held.end(entry_id)
         return True
 

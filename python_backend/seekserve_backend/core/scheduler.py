@@ -100,7 +100,7 @@ class Scheduler:
         )
         if no is not None:
             return self._refuse(id, no, None)
-        changed = bound_sampling(name, self._policy.classes[name], sampling or {}) if not is_probe else {}
+        changed = None if is_probe else bound_sampling(name, self._policy.classes[name], sampling or {})
         if isinstance(changed, Refusal):
             return self._refuse(id, changed, None)
         self._books.open(
@@ -111,7 +111,7 @@ class Scheduler:
     def sampling_of(self, id: str) -> Mapping[str, float]:
         """What the class of an offered request sets otherwise than its client did."""
         entry = self._books.live.get(id)
-        return {} if entry is None else entry.sampling
+        return {} if entry is None else entry.sampling or {}
 
     def submit(self, request: Request, now: float, *, variants: Collection[str] = ()) -> Accepted | Refused:
         """Tokenised: from intake, or straight away (then it counts as offered here).
@@ -129,8 +129,7 @@ class Scheduler:
         entry.arrival_s = request.arrival_s
         entry.request_class = request.request_class or entry.request_class
         entry.is_probe = entry.is_probe or request.is_probe
-        rung = self._gate.rung
-        route_to = rung.route_to if rung.routes(entry.request_class) and not entry.is_probe else None
+        route_to = self._route_to(entry) if variants else None
         route_to = route_to if route_to in variants else None
         verdict = (
             self._draining(entry.is_probe)
@@ -172,6 +171,10 @@ class Scheduler:
             self._books.open(entry)
         self._enqueue(entry)
         return Accepted(id=id, max_tokens=entry.max_tokens)
+
+    def _route_to(self, entry: Entry) -> str | None:
+        rung = self._gate.rung
+        return rung.route_to if rung.routes(entry.request_class) and not entry.is_probe else None
 
     def step(self, now: float, signals: Signals) -> tuple[Decision, ...]:
         """Expires who is late, then releases who fits. Its cost grows with those two, not with the queue."""
@@ -271,7 +274,7 @@ class Scheduler:
         self._policy = policy
         self.breaker.options = policy.breaker
         self._admission.policy = policy
-        self._reserve.shares.replace(policy.classes)
+        self._reserve.replace_classes(policy.classes)
         if is_another_kind:
             self._gate = self._new_gate(policy)
         else:
@@ -283,7 +286,7 @@ class Scheduler:
 
     def _new_reserve(self, limits: Limits, kv: KvCache) -> Reserve:
         reserve = Reserve(slots=limits.max_batch_size, capacity_blocks=kv.capacity_blocks, block_tokens=kv.block_tokens)
-        reserve.shares.replace(self._policy.classes)
+        reserve.replace_classes(self._policy.classes)
         return reserve
 
     def _new_gate(self, policy: Policy) -> Gate:
@@ -411,7 +414,8 @@ class Scheduler:
     def _enqueue(self, entry: Entry) -> None:
         self._books.move(entry, Phase.QUEUED)
         self._gate.push(entry)
-        self._deadlines.set(entry.id, min(entry.deadline_s, entry.queue_due_s))
+        due_s = entry.deadline_s if entry.deadline_s <= entry.queue_due_s else entry.queue_due_s
+        self._deadlines.set(entry.id, due_s)
         entry.bucket = self._buckets.enter(entry.prompt_tokens)
 
     def _note_signals(self, signals: Signals, now: float) -> None:

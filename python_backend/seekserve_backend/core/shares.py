@@ -7,7 +7,7 @@ not used yet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ..contract.classes import ClassPolicy
 from .entry import Entry
@@ -20,14 +20,18 @@ class Shares:
         self.running: dict[str, int] = {}
         self.blocks: dict[str, int] = {}
         self.is_plain = True
-        """No class is capped and nothing is reserved."""
+        """No class is capped and nothing is reserved; then nothing is counted either."""
         self._caps: dict[str, int] = {}
         self._reserved: dict[str, float] = {}
 
-    def replace(self, classes: Mapping[str, ClassPolicy]) -> None:
+    def replace(self, classes: Mapping[str, ClassPolicy], holders: Iterable[Entry]) -> None:
+        """`holders`: what the engine holds now."""
         self._caps = {name: rules.max_running for name, rules in classes.items() if rules.max_running is not None}
         self._reserved = {name: rules.kv_reserved_share for name, rules in classes.items() if rules.kv_reserved_share}
         self.is_plain = not (self._caps or self._reserved)
+        self.running, self.blocks = {}, {}
+        for entry in () if self.is_plain else holders:
+            self.take(entry)
 
     def take(self, entry: Entry) -> None:
         name = entry.request_class
