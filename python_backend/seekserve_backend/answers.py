@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .engines.port import Sampling
@@ -33,6 +34,8 @@ class Inbound:
     stop_words: tuple[str, ...] = ()
     end_id: int | None = None
     sampling: Sampling = field(default_factory=Sampling)
+    sampling_given: frozenset[str] = frozenset()
+    """Fields of `sampling` that the client named itself."""
     echo_prompt: bool = False
     wants_num_input_tokens: bool = False
     wants_num_output_tokens: bool = False
@@ -47,7 +50,13 @@ class Inbound:
     """Given instead of a prompt: the rest of a stream whose connection was lost."""
     resume_from_bytes: int = 0
     resume_cancel: bool = False
+    endpoint: str = ""
+    """Path of the HTTP front end that was called; empty where the request came straight to Triton."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Forwarded ones, by name in lower case."""
     is_probe: bool = False
+    is_routed: bool = False
+    """Handed on by another model of this server, which must not get it back."""
 
     @property
     def prompt_bytes(self) -> int:
@@ -77,3 +86,5 @@ class Chunk:
     resume_token: str | None = None
     is_heartbeat: bool = False
     """Says only that the request still waits; worthless once anything else was sent."""
+    served_by: str | None = None
+    """The model that produced it, where that is not the one that was asked; on the first and the last response."""

@@ -50,6 +50,9 @@ class Desk:
                 self.core.asides.settle(live.id, _terminal_of(terminal))
             if live.token is not None:
                 self._keep_or_forget(live, live.token, is_good=isinstance(terminal, Chunk))
+            hang_up, live.hang_up = live.hang_up, None
+        if hang_up is not None:
+            hang_up()
 
     def _keep_or_forget(self, live: Live, token: str, *, is_good: bool) -> None:
         """A good answer can be fetched again for a while: whether it arrived is not known here."""
@@ -131,6 +134,8 @@ class Desk:
         if phase not in (None, Phase.RUNNING):
             if work is not None:
                 work.is_over = True
+            if live.hang_up is not None:
+                live.hang_up()
             del self.live[live.id]
         return phase
 
@@ -224,7 +229,9 @@ def refused_line(live: Live, refused: Refused) -> ErrorLine:
 
 def expired_line(live: Live, expired: Expire) -> ErrorLine:
     reason = (
-        f"no first token after {expired.waited_ms:.0f} ms, the deadline is {expired.deadline_ms} ms; "
+        f"waited {expired.waited_ms:.0f} ms for a place, its class may wait {expired.deadline_ms} ms; come back later"
+        if expired.is_queue_timeout
+        else f"no first token after {expired.waited_ms:.0f} ms, the deadline is {expired.deadline_ms} ms; "
         "come back when there is less load, or ask for a later deadline"
     )
     return live.error(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from .answers import Chunk, Inbound
 from .contract.refusal import ErrorLine
 from .core.types import Request
@@ -39,6 +41,7 @@ class Live:
         "_is_first",
         "arrival_s",
         "chat_state",
+        "hang_up",
         "has_token",
         "id",
         "inbound",
@@ -46,6 +49,7 @@ class Live:
         "is_joined",
         "lane",
         "place",
+        "prefix_hashes",
         "prompt_text",
         "public_id",
         "queue_ms",
@@ -76,9 +80,12 @@ class Live:
         self.prompt_text = ""
         self.chat_state: str | None = None
         """Of a chat: whether its answer begins inside the reasoning."""
+        self.prefix_hashes: Sequence[int] = ()
         self.queue_ms = 0.0
         self.is_closed = False
         """True once its terminal answer is on the way; everything later about it is ignored."""
+        self.hang_up: Callable[[], None] | None = None
+        """While another model answers it: tells that model that nobody listens any more."""
         self._held: list[Piece] = []
         self._is_first = True
 
@@ -93,7 +100,7 @@ class Live:
             id=self.id,
             prompt_tokens=len(self.work.prompt_ids),
             max_tokens=inbound.max_tokens,
-            request_class=inbound.request_class,
+            request_class=None,  # chosen when it was offered
             tenant=inbound.tenant,
             deadline_ms=inbound.deadline_ms,
             arrival_s=self.arrival_s,

@@ -9,13 +9,15 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from .answers import Chunk, Inbound, InvalidInput
 from .contract.policy import Policy
 from .contract.refusal import ErrorCode, ErrorLine
+from .contract.routes import Origin
 from .core.prefixes import PrefixIndex, block_hashes
 from .core.scheduler import Scheduler
 from .core.types import Refused, Snapshot
@@ -24,6 +26,7 @@ from .desk import Desk, refused_line
 from .engine_loop import EngineLoop
 from .engines.port import Engine, EngineInfo, EngineStats
 from .exchange import Exchange, Variant
+from .handover import Handover, VariantPort
 from .heartbeats import Heartbeats
 from .live import Live
 from .outbox import Outbox, Sink
@@ -60,7 +63,14 @@ class ServiceStats:
     def open_requests(self) -> int:
         """Requests that still wait for their last answer."""
         snap = self.snapshot
-        return snap.intake + sum(snap.queued_by_class.values()) + snap.running + snap.joined + self.outbox_depth
+        return (
+            snap.intake
+            + sum(snap.queued_by_class.values())
+            + snap.running
+            + snap.joined
+            + snap.routed
+            + self.outbox_depth
+        )
 
 
 class Service:
@@ -78,6 +88,7 @@ class Service:
         outbox_workers: int = 4,
         intake_workers: int = 2,
         step_log: StepLog | None = None,
+        variants: VariantPort | None = None,
     ) -> None:
         """`policy`: the scheduler's; None: what concerns streams and repeats is as in the default policy."""
         self._tokens = (encode, vocabulary)
@@ -91,6 +102,7 @@ class Service:
         self._streams = Streams(self._desk, self._loop)
         self._heartbeats = Heartbeats(self._desk)
         self._departures = Departures(self._desk, self._streams, lambda: list(self._loop.in_engine.values()))
+        self.handover = Handover(self._desk, variants, self._submit)
         self._intake = ThreadPoolExecutor(intake_workers, thread_name_prefix="seekserve-intake")
 
     @property
@@ -119,7 +131,12 @@ class Service:
                 request_class=inbound.request_class,
                 now=now,
                 is_probe=inbound.is_probe,
+                origin=Origin(endpoint=inbound.endpoint, tenant=inbound.tenant, headers=inbound.headers),
+                sampling={name: getattr(inbound.sampling, name) for name in inbound.sampling_given},
             )
+            changed: Mapping[str, Any] = {} if refused is not None else desk.core.sampling_of(live.id)
+            if changed:
+                live.inbound = replace(inbound, sampling=replace(inbound.sampling, **changed))
             if refused is None:
                 desk.live[live.id] = live
         if refused is not None:
@@ -224,8 +241,8 @@ class Service:
         work = Work(live.id, inbound, encode(inbound), vocabulary)
         if inbound.messages is not None:
             live.chat_state = chat_state(work.prompt_ids, vocabulary)
-        hashes = block_hashes(work.prompt_ids) if self._prefixes is not None else ()
-        work.key = self._sharing.key(inbound, work.prompt_ids, info)
+        live.prefix_hashes = block_hashes(work.prompt_ids) if self._prefixes is not None else ()
+        work.key = self._sharing.key(inbound, work.prompt_ids, info, desk.core.class_of(live.id))
         if inbound.echo_prompt and inbound.text is not None:
             live.prompt_text = inbound.text.decode("utf-8", "replace")
         with desk.cond:
@@ -233,12 +250,15 @@ class Service:
                 return
             if inbound.resumable:
                 self._streams.grant(live)
-            answer = self._share(live, work) or self._submit(live, work, hashes)
+            answer = self._share(live, work) or self._submit(live, self._variants_for(live))
             desk.cond.notify_all()
-        if isinstance(answer, Refused):
-            desk.answer(live, refused_line(live, answer))
-        elif answer is not None:
+        if answer is not None:
             desk.answer(live, answer)
+
+    def _variants_for(self, live: Live) -> Collection[str]:
+        """Models that may answer it instead. A stream that is kept for its client is kept here."""
+        inbound = live.inbound
+        return () if inbound.is_routed or inbound.resumable else self.handover.open_models()
 
     def _share(self, live: Live, work: Work) -> Chunk | None:
         """Joins equal work, or returns an answer that is kept."""
@@ -261,17 +281,25 @@ class Service:
         work.completion_tokens = known.completion_tokens
         return live.catch_up(work.record)
 
-    def _submit(self, live: Live, work: Work, hashes: tuple[int, ...]) -> Refused | None:
+    def _submit(self, live: Live, variants: Collection[str] = ()) -> ErrorLine | None:
+        """Under the desk's lock; a refusal is the caller's to answer, without it."""
         if live.is_joined:
             return None
-        desk = self._desk
-        cached = self._prefixes.match_tokens(hashes) if self._prefixes is not None else 0
-        outcome = desk.core.submit(live.core_request(cached), desk.clock())
+        desk, prefixes, work = self._desk, self._prefixes, live.work
+        assert work is not None, "tokenised"
+        cached = prefixes.match_tokens(live.prefix_hashes) if prefixes is not None else 0
+        outcome = desk.core.submit(live.core_request(cached), desk.clock(), variants=variants)
+        desk.cond.notify_all()
         if isinstance(outcome, Refused):
-            return outcome
-        if self._prefixes is not None:
-            self._prefixes.note(hashes)
+            return refused_line(live, outcome)
         work.granted_tokens = outcome.max_tokens
+        if outcome.route_to is not None:
+            work.key = None  # nothing that this engine says, so nothing that others could join
+            desk.share(work, (live,))
+            self.handover.start(live, outcome.route_to, outcome.max_tokens)
+            return None
+        if prefixes is not None:
+            prefixes.note(live.prefix_hashes)
         if work.key is not None or live.token is not None:
             work.record = Record()
         desk.share(work, (live,))

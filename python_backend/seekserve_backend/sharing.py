@@ -41,7 +41,9 @@ class Sharing:
         self._epoch += 1
         self._desk.repeats.forget()
 
-    def key(self, inbound: Inbound, prompt_ids: tuple[int, ...], info: EngineInfo) -> Hashable | None:
+    def key(
+        self, inbound: Inbound, prompt_ids: tuple[int, ...], info: EngineInfo, request_class: str
+    ) -> Hashable | None:
         """None for a request that shares nothing. Hashes the prompt: not under the lock."""
         options = self._desk.repeats.options
         if not options.enabled or inbound.is_probe or not is_determined(inbound, info):
@@ -55,7 +57,7 @@ class Sharing:
             inbound.end_id,
             inbound.beam_width,
             inbound.wants_logprobs,
-            (inbound.request_class, inbound.deadline_ms),
+            (request_class, inbound.deadline_ms),
         )
         digest = hashlib.sha256(repr(shape).encode("utf-8"))
         digest.update(array.array("q", prompt_ids).tobytes())

@@ -97,7 +97,7 @@ class Streams:
         try:
             with desk.cond:
                 found, work, record = self._find(live)
-                desk.core.asides.join(live.id, desk.clock())
+                desk.core.asides.join(live.id, desk.clock(), like=found.id)
                 desk.live[live.id] = live
                 live.is_joined, live.work, live.chat_state = True, work, found.chat_state
                 live.inbound = dataclasses.replace(

@@ -26,6 +26,18 @@ def test_check_names_the_policy(tmp_path: Path) -> None:
     assert (result.exit_code, "kind paced, classes chat" in result.output) == (0, True)
 
 
+def test_check_shows_the_routes_and_knows_the_ready_made_policy() -> None:
+    result = run("check", "guide")
+    assert result.exit_code == 0
+    assert [line.strip() for line in result.output.splitlines()[1:]] == [
+        "route 1: x-request-type: offline -> offline",
+        "route 2: /v1/chat/completions -> chat",
+        "route 3: /v1/batch/completions -> batch",
+        "otherwise -> chat",
+    ]
+    assert Policy.from_data(json.loads(run("show", "guide").output), "shown").classes["batch"].max_running == 32
+
+
 def test_check_reports_every_fault_and_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "p.yaml").write_text(CHAT + "paced: {slo_margn: 0.9}\nmax_prompt_byte: 3\n")
     with pytest.raises(SystemExit) as left:
@@ -52,4 +64,8 @@ def test_diff_prints_dotted_names_with_both_values(tmp_path: Path) -> None:
         ["classes.chat.tpot_slo_ms", "50.0", "->", "60.0"],
         ["paced.slo_margin", "0.92", "->", "0.9"],
     ]
+    (tmp_path / "b.yaml").write_text(CHAT + "routes: [{class: chat, tenant: a}]\n")
+    (tmp_path / "c.yaml").write_text(CHAT + "routes: [{class: chat, tenant: b}]\n")
+    routed = run("diff", tmp_path / "b.yaml", tmp_path / "c.yaml").output.split()
+    assert routed == ["routes[0].tenant", '"a"', "->", '"b"']
     assert "no difference" in run("diff", tmp_path / "a.yaml", tmp_path / "a.yaml").output

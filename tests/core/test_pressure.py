@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from seekserve_backend.contract.policy import BreakerOptions, Policy
@@ -103,7 +105,31 @@ def test_a_policy_that_asks_more_of_the_engine_than_it_can_is_told_so() -> None:
     )
     assert len(unsupported(policy, (), ())) == 3
     assert unsupported(policy, ("beam_width", "speculation"), ("fp4",)) == []
-    assert "rung 3 routes to 'fp4'; variants that are loaded: int8" in unsupported(policy, (), ("int8",))[-1]
+    (said,) = unsupported(policy, ("beam_width", "speculation"), ("int8", "fp8"))
+    assert said.startswith("rung 3 (at 1.5) routes to 'fp4'; models of this server")
+    assert said.endswith("fp8, int8 (did you mean fp8?)")
+
+
+@pytest.mark.parametrize(
+    ("rung", "problem"),
+    [
+        ({"route_to": "b", "route_classes": ["interactiv"]}, "did you mean interactive?"),
+        ({"route_classes": ["interactive"]}, "route_to does not say where to"),
+        ({"route_to": "b", "route_classes": "interactive"}, "expected a list of classes"),
+        ({"route_to": ""}, "expected the name of a model"),
+    ],
+)
+def test_a_bad_route_of_a_rung_is_named(rung: dict[str, object], problem: str) -> None:
+    with pytest.raises(ValueError, match="rungs") as caught:
+        Policy.from_data({"kind": "paced", "rungs": [{"at": 1.0, **rung}]}, "p")
+    assert problem in str(caught.value)
+
+
+def test_a_rung_with_a_route_survives_writing_and_reading() -> None:
+    data = {"kind": "paced", "rungs": [{"at": 0.0, "route_to": "b", "route_classes": ["interactive"]}]}
+    policy = Policy.from_data(data, "p")
+    assert (policy.rungs[0].routes("interactive"), policy.rungs[0].routes("offline")) == (True, False)
+    assert Policy.from_data(json.loads(policy.to_json()), "again") == policy
 
 
 @pytest.mark.parametrize("rungs", [[{"at": 1.0}, {"at": 1.0}], [{"at": 1.0, "stop": True}], "all"])

@@ -21,6 +21,7 @@ SERVICE = (
     "desk",
     "engine_loop",
     "exchange",
+    "handover",
     "heartbeats",
     "live",
     "logprobs",

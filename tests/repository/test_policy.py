@@ -9,7 +9,7 @@ import pytest
 
 from seekserve.errors import ConfigError
 from seekserve.repository.policy import policy_from_data, read_policy
-from seekserve_backend.contract.policy import Policy
+from seekserve_backend.contract.policy import ClassPolicy, Policy
 
 
 def write(folder: Path, text: str) -> Path:
@@ -25,8 +25,8 @@ def test_an_empty_file_is_the_default_policy(tmp_path: Path) -> None:
 def test_what_is_given_is_normalised_and_the_rest_filled_in(tmp_path: Path) -> None:
     text = "default_class: chat\nclasses:\n  chat: {max_queue_requests: 4, deadline_ms: 100}\ndefault_max_tokens: 32\n"
     data = json.loads(read_policy(write(tmp_path, text)).to_json())
-    rest = {"deadline_ms_per_token": 0.0, "tpot_slo_ms": None, "is_offline": False}
-    assert data["classes"] == {"chat": {"priority": 0, "max_queue_requests": 4, "deadline_ms": 100, **rest}}
+    given = ClassPolicy(priority=0, max_queue_requests=4, deadline_ms=100)
+    assert data["classes"] == {"chat": given.to_json()}
     assert (data["default_max_tokens"], data["schema_version"]) == (32, 2)
     assert Policy.from_data(data, "again").to_json() == json.dumps(data, indent=2) + "\n"
 

@@ -93,9 +93,14 @@ def test_what_is_not_published_has_no_line() -> None:
         ({"kv_used_blocks": 5.0}, "KV        5 blocks used"),
         ({"kv_used_blocks": 0.0, "kv_total_blocks": 10.0}, "KV        0 of 10 blocks used (0 %)"),
         ({"kv_total_blocks": 10.0}, None),
+        (
+            {"memory_pressure": 0.62, "kv_fragmentation": 0.4, "batch_efficiency": 0.81, "batch_formation_ms": 3.25},
+            "guide     memory pressure 62 %, fragmentation 40 %, batch efficiency 81 %, formation 3.2 ms",
+        ),
+        ({"batch_efficiency": 1.0}, "guide     batch efficiency 100 %"),
     ],
 )
-def test_kv_numbers_need_the_used_ones(plain: dict[str, float], line: str | None) -> None:
+def test_lines_of_numbers_hold_what_is_published(plain: dict[str, float], line: str | None) -> None:
     lines = _lines(ModelStatus(name="m", is_ready=True, numbers=ModelNumbers(plain=plain)))[4:]
     assert lines == ([] if line is None else [f"  {line}"])
 

@@ -82,7 +82,8 @@ def test_chat_options_go_with_messages_only() -> None:
 
 def test_headers_and_parameters_mean_the_same_as_tensors() -> None:
     got = read({"text_input": text("x")}, parameters={"X-Request-Type": "offline", "tenant": "t", "x-deadline-ms": "5"})
-    assert (got.request_class, got.tenant, got.deadline_ms) == ("offline", "t", 5)
+    assert (got.request_class, got.tenant, got.deadline_ms) == (None, "t", 5)
+    assert got.headers == {"x-request-type": "offline", "x-deadline-ms": "5"}, "what a type means is the policy's"
     both = {"x-request-type": "offline", "request_class": "interactive"}
     assert read({"text_input": text("x")}, parameters=both).request_class == "interactive"
 

@@ -199,6 +199,7 @@ def _figures(completion: Completion, answer: ChatAnswer | None) -> dict[str, Any
         "e2e_ms": round(completion.e2e_s * 1000, 3),
         "queue_ms": completion.queue_ms,
         "tokens_per_s": completion.tokens_per_s,
+        **({} if completion.served_by is None else {"served_by": completion.served_by}),
     }
 
 
@@ -207,8 +208,9 @@ def _summary(completion: Completion) -> str:
         return "n/a" if value is None else f"{value:.{digits}f}"
 
     ttft_ms = None if completion.ttft_s is None else completion.ttft_s * 1000
+    served_by = "" if completion.served_by is None else f" | served by {completion.served_by}"
     return (
         f"prompt {shown(completion.prompt_tokens)} tokens | completion {shown(completion.completion_tokens)} tokens | "
         f"TTFT {shown(ttft_ms, 1)} ms | {shown(completion.tokens_per_s, 1)} tokens/s | "
-        f"queue {shown(completion.queue_ms, 1)} ms | finish {completion.finish_reason or 'n/a'}"
+        f"queue {shown(completion.queue_ms, 1)} ms | finish {completion.finish_reason or 'n/a'}{served_by}"
     )

@@ -21,6 +21,7 @@ def command() -> None:
 
     A policy says how requests are classed, queued, paced and refused. The backend reads the one in its model's folder
     again when it changes: write it there with `render --policy`, or replace policy.json by the output of `show`.
+    FILE may also be the name of a ready-made policy: guide.
     """
 
 
@@ -30,6 +31,10 @@ def check(file: Path) -> None:
     """Exit 0 when FILE is a valid policy, 2 with every fault otherwise."""
     policy = _load(file)
     click.echo(f"{file} is a valid policy: {policy.name}, kind {policy.kind}, classes {', '.join(policy.classes)}")
+    for number, route in enumerate(policy.routes, start=1):
+        click.echo(f"  route {number}: {route.text} -> {route.request_class}")
+    if policy.routes:
+        click.echo(f"  otherwise -> {policy.default_class}")
 
 
 @command.command("show")
@@ -76,6 +81,9 @@ def _flat(policy: Policy) -> dict[str, str]:
         if isinstance(value, dict) and value:
             for key, each in value.items():
                 walk(f"{prefix}.{key}" if prefix else key, each)
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            for number, each in enumerate(value):
+                walk(f"{prefix}[{number}]", each)
         else:
             out[prefix] = json.dumps(value, ensure_ascii=False)
 

@@ -121,6 +121,8 @@ class Completion:
     chat_state: str | None = None
     """Of a chat: `thinking` when the answer began inside the reasoning, else `content`; None when the server did not
     say."""
+    served_by: str | None = None
+    """The model that answered, where the one that was asked handed the request on."""
 
     @property
     def reasoning(self) -> str | None:

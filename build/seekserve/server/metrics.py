@@ -12,7 +12,16 @@ _LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 _ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 _PREFIX = "seekserve_"
-_NOT_ADDABLE = frozenset({"engine_step_ms", "policy_generation"})
+_NOT_ADDABLE = frozenset(
+    {
+        "engine_step_ms",
+        "policy_generation",
+        "memory_pressure",
+        "kv_fragmentation",
+        "batch_efficiency",
+        "batch_formation_ms",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -155,6 +155,7 @@ def _number_lines(numbers: ModelNumbers | None) -> list[str]:
         for name, label in (
             ("intake_requests", "in intake"),
             ("running_requests", "running"),
+            ("routed_requests", "with another model"),
             ("offered_requests", "offered so far"),
         )
         if name in plain
@@ -163,6 +164,7 @@ def _number_lines(numbers: ModelNumbers | None) -> list[str]:
     if requests:
         lines.append(f"requests  {', '.join(requests)}")
     lines += _kv_line(plain)
+    lines += _guide_line(plain)
     tokens = [
         f"{plain[name]:.0f} {label}"
         for name, label in (("prompt_tokens_in", "in"), ("tokens_out", "out"))
@@ -177,6 +179,21 @@ def _number_lines(numbers: ModelNumbers | None) -> list[str]:
     if "policy_generation" in plain:
         lines.append(f"policy    generation {plain['policy_generation']:.0f}")
     return lines
+
+
+def _guide_line(plain: dict[str, float]) -> list[str]:
+    """The numbers that operators' guides speak of."""
+    shares = [
+        f"{label} {100 * plain[name]:.0f} %"
+        for name, label in (
+            ("memory_pressure", "memory pressure"),
+            ("kv_fragmentation", "fragmentation"),
+            ("batch_efficiency", "batch efficiency"),
+        )
+        if name in plain
+    ]
+    formation = [f"formation {plain['batch_formation_ms']:.1f} ms"] if "batch_formation_ms" in plain else []
+    return [f"guide     {', '.join(shares + formation)}"] if shares or formation else []
 
 
 def _kv_line(plain: dict[str, float]) -> list[str]:

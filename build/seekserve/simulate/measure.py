@@ -84,6 +84,12 @@ class Figures:
     """Prompt tokens that did not have to be read, of those released."""
     busy_ratio: float
     """Of the time that engines could have worked."""
+    batch_formation_ms: float
+    """Mean time from being let in to the first engine step, of all classes, the whole run long."""
+    memory_pressure_max: float
+    """The guides' figure, once a second where the run was sampled; NaN elsewhere."""
+    batch_efficiency_mean: float
+    """The same."""
 
     def to_json(self) -> dict[str, object]:
         return {name: _plain(getattr(self, name)) for name in self.__slots__}
@@ -143,7 +149,14 @@ def measure(run: Run, context: Context) -> Figures:
         settle_s=settle_s(run.samples, context.slowdowns),
         rung_changes_per_min=rung_changes_per_min(run.samples),
         breaker_openings=run.breaker_openings,
+        batch_formation_ms=run.batch_formation_ms,
+        memory_pressure_max=max((each.memory_pressure for each in run.samples), default=math.nan),
+        batch_efficiency_mean=_mean([each.batch_efficiency for each in run.samples]),
     )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
 
 
 def _worth(counted: _Counted) -> dict[str, Any]:

@@ -14,7 +14,7 @@ __all__ = ["Candidate", "candidate_for"]
 
 _FOREVER_MS = 2**31 - 1
 _PATIENT_MS = 1_000_000
-_HINT = "paced, oracle, fcfs, seed, seed:open, static:80:1.5 or FILE.yaml"
+_HINT = "paced, oracle, fcfs, seed, seed:open, static:80:1.5, guide or FILE.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +58,10 @@ def candidate_for(spec: str, slo: SloFile, *, options: PacedOptions | None = Non
         return Candidate(policy=replace(paced, kind="seed", classes=classes, seed=SeedOptions(caps=not numbers)))
     if kind == "static" and 1 <= len(numbers) <= 2:
         return Candidate(policy=_static(paced, slo, spec, numbers))
-    path = Path(spec)
-    if path.is_file():
-        from seekserve.repository.policy import read_policy
+    from seekserve.repository.policy import read_policy, ready_policies
 
-        return Candidate(policy=read_policy(path, setting="--policy"))
+    if Path(spec).is_file() or spec in ready_policies():
+        return Candidate(policy=read_policy(Path(spec), setting="--policy"))
     raise InputError(f"policy {spec!r} is neither known nor a file", hint=_HINT)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 __all__ = ["Arrival", "Clients", "Outcome", "Run", "Sample"]
@@ -70,6 +71,10 @@ class Sample:
     bias: float
     """Mean over replicas."""
     is_broken: bool
+    memory_pressure: float = math.nan
+    """As operators' guides reckon it; the highest of all replicas."""
+    batch_efficiency: float = math.nan
+    """Mean over replicas."""
 
 
 @dataclass(slots=True)
@@ -83,5 +88,7 @@ class Run:
     gaps_ms: dict[int, int] = field(default_factory=dict)
     """Gaps between two tokens, rounded up to whole milliseconds -> how many tokens waited so long."""
     breaker_openings: int = 0
+    batch_formation_ms: float = math.nan
+    """Mean time from being let in to the first engine step."""
     hit_tokens: int = 0
     """Prompt tokens that did not have to be read."""

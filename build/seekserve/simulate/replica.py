@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from seekserve_backend.contract.bundle import KvCache, Limits
 from seekserve_backend.contract.policy import Policy
+from seekserve_backend.contract.routes import Origin
 from seekserve_backend.contract.step_model import StepModel
 from seekserve_backend.core.scheduler import Scheduler
 from seekserve_backend.core.types import End, Refused, Release, Request, Signals, StepReport, Terminal
@@ -58,6 +59,7 @@ class Replica:
             prompt_bytes=_BYTES_PER_TOKEN * arrival.prompt_tokens,
             request_class=arrival.request_class,
             now=now,
+            origin=Origin(tenant=arrival.tenant),
         )
         if no is not None:
             return no
@@ -66,7 +68,6 @@ class Replica:
                 id=id,
                 prompt_tokens=arrival.prompt_tokens,
                 max_tokens=arrival.max_tokens,
-                request_class=arrival.request_class,
                 tenant=arrival.tenant,
                 arrival_s=now,
                 cached_tokens=self.plant.expected_hit_tokens(arrival.cached_tokens, arrival.blocks),

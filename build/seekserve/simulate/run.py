@@ -44,7 +44,14 @@ def run(
         gaps_ms=_gaps_ms(replicas),
         breaker_openings=sum(replica.core.breaker.openings for replica in replicas),
         hit_tokens=sum(replica.plant.hit_tokens for replica in replicas),
+        batch_formation_ms=_formation_ms(replicas),
     )
+
+
+def _formation_ms(replicas: Sequence[Replica]) -> float:
+    held = [replica.core.held for replica in replicas]
+    formed = sum(each.formed_requests for each in held)
+    return sum(each.formed_ms for each in held) / formed if formed else math.nan
 
 
 def _gaps_ms(replicas: Sequence[Replica]) -> dict[int, int]:
@@ -173,6 +180,8 @@ class _Simulation:
                 rung=max(each.get("rung", math.nan) for each in gauges),
                 bias=sum(each.get("bias", math.nan) for each in gauges) / len(gauges),
                 is_broken=any(each.get("breaker", 0.0) > 0.0 for each in gauges),
+                memory_pressure=max(each["memory_pressure"] for each in gauges),
+                batch_efficiency=sum(each["batch_efficiency"] for each in gauges) / len(gauges),
             )
         )
         self._sample_s += self._sample_every_s or math.inf

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from .classes import ClassPolicy, read_classes
 from .fields import ContractError, Fields
+from .routes import CLIENT_CLASS, Route, read_routes, read_tenant_classes
 from .rungs import DEFAULT_RUNGS, Rung, read_rungs
 from .stream_options import RepeatCacheOptions, ResumeOptions
 
@@ -25,29 +26,7 @@ __all__ = ["POLICY_FILE", "POLICY_SCHEMA", "ClassPolicy", "Policy"]
 POLICY_FILE = "policy.json"
 POLICY_SCHEMA = 2
 POLICY_KINDS = ("fcfs", "static", "seed", "paced")
-_CLASS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MOST = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassPolicy:
-    """One request class. Lower `priority` is served first."""
-
-    priority: int
-    max_queue_requests: int
-    """Waiting requests of this class; the next one is refused with OVERLOADED."""
-    deadline_ms: int
-    """Default time from arrival to first token, after which a request expires; a client may ask for less or more."""
-
-    deadline_ms_per_token: float = 0.0
-    """Added to `deadline_ms` for each prompt token, when the client names no deadline."""
-    tpot_slo_ms: float | None = None
-    """Time per output token that this class is promised; None: no promise."""
-    is_offline: bool = False
-    """Fills what the others leave, with a floor; only `paced` makes the difference."""
-
-    def to_json(self) -> dict[str, object]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +71,8 @@ class SeedOptions:
     batch_long: int = 8
     level1_p99_ms: float = 200.0
     """First-token latency above which the batch is halved at each review."""
+    efficiency_share: float = 0.7
+    """Batch efficiency (mean length of what runs over the longest) below which the batch is halved; 0: never."""
     calm_s: float = 300.0
     """Without trouble, until one halving is taken back."""
     memory_share: float = 0.8
@@ -176,6 +157,14 @@ class Policy:
             "offline": ClassPolicy(priority=1, max_queue_requests=1024, deadline_ms=600_000),
         }
     )
+    routes: tuple[Route, ...] = ()
+    """The first that matches gives a request its class; the default class where none does."""
+    client_class: str = "wins"
+    """What a class named by the client is worth. wins: it is taken. bounded: unless it is more important (a lower
+    priority number) than the routed one, which is taken then. ignored: the routes alone decide."""
+    tenant_classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Classes by tenant (`*`: all that are not named): naming another is refused, a route to another gives the first of
+    them. A tenant without an entry may use all."""
     bucket_edges_tokens: tuple[int, ...] = (1024, 2048, 4096, 8192, 32768)
     """Upper edges (exclusive) of the length buckets used for bookkeeping; the last bucket is open."""
     max_prompt_bytes: int = 1_048_576
@@ -201,6 +190,11 @@ class Policy:
     generation: int = 0
     """Counts accepted reloads; 0 is the policy read at start."""
 
+    @property
+    def has_no_routes(self) -> bool:
+        """What a client names is what it gets."""
+        return not (self.routes or self.tenant_classes) and self.client_class == "wins"
+
     def to_json(self) -> str:
         data: dict[str, object] = {"schema_version": POLICY_SCHEMA}
         for name in self.__slots__:
@@ -211,8 +205,10 @@ class Policy:
                 value = {key: cls.to_json() for key, cls in value.items()}
             elif name in ("seed", "paced", "breaker", "repeat_cache", "resume"):
                 value = value.to_json()
-            elif name == "rungs":
-                value = [rung.to_json() for rung in value]
+            elif name in ("rungs", "routes"):
+                value = [each.to_json() for each in value]
+            elif name == "tenant_classes":
+                value = {tenant: list(names) for tenant, names in value.items()}
             elif name == "tenant_weights":
                 value = dict(value)
             data[name] = list(value) if isinstance(value, tuple) else value
@@ -226,13 +222,18 @@ class Policy:
         schema = fields.integer("schema_version", POLICY_SCHEMA)
         if schema not in (1, POLICY_SCHEMA):
             raise ContractError(where, [f"schema_version {schema} where this version reads {POLICY_SCHEMA}"])
-        classes = _read_classes(fields) if fields.has("classes") else dict(base.classes)
+        classes = read_classes(fields) if fields.has("classes") else dict(base.classes)
         kind = fields.string("kind", base.kind, choices=(*POLICY_KINDS, "fifo") if schema == 1 else POLICY_KINDS)
         out = cls(
             name=fields.string("name", base.name),
             kind="fcfs" if kind == "fifo" else kind,
             default_class=fields.string("default_class", base.default_class),
             classes=classes,
+            routes=read_routes(fields, classes) if fields.has("routes") else base.routes,
+            client_class=fields.string("client_class", base.client_class, choices=CLIENT_CLASS),
+            tenant_classes=read_tenant_classes(fields, classes)
+            if fields.has("tenant_classes")
+            else base.tenant_classes,
             bucket_edges_tokens=fields.integers("bucket_edges_tokens", base.bucket_edges_tokens),
             max_prompt_bytes=fields.integer("max_prompt_bytes", base.max_prompt_bytes, low=1, high=_MOST),
             max_intake_requests=fields.integer("max_intake_requests", base.max_intake_requests, low=1, high=_MOST),
@@ -244,7 +245,7 @@ class Policy:
             tenant_weights=_read_weights(fields) if fields.has("tenant_weights") else base.tenant_weights,
             seed=_read_options(fields, "seed", SeedOptions) if fields.has("seed") else base.seed,
             paced=_read_options(fields, "paced", PacedOptions) if fields.has("paced") else base.paced,
-            rungs=read_rungs(fields, "rungs") if fields.has("rungs") else base.rungs,
+            rungs=read_rungs(fields, "rungs", classes) if fields.has("rungs") else base.rungs,
             breaker=_read_options(fields, "breaker", BreakerOptions) if fields.has("breaker") else base.breaker,
             repeat_cache=_read_options(fields, "repeat_cache", RepeatCacheOptions)
             if fields.has("repeat_cache")
@@ -300,25 +301,3 @@ def _read_weights(fields: Fields) -> dict[str, float]:
     weights = {str(name): reader.number(str(name), low=0.001, high=1000.0) for name in fields.mapping("tenant_weights")}
     reader.done()
     return weights
-
-
-def _read_classes(fields: Fields) -> dict[str, ClassPolicy]:
-    reader = fields.child("classes")
-    out: dict[str, ClassPolicy] = {}
-    for name in fields.mapping("classes", {}):
-        entry = reader.child(str(name))
-        if not _CLASS_NAME.fullmatch(str(name)):
-            reader.problem(f"{name!r}: a class name is 1 to 64 of A-Z, a-z, 0-9, dot, underscore and hyphen")
-        out[str(name)] = ClassPolicy(
-            priority=entry.integer("priority", 0, low=0, high=1000),
-            max_queue_requests=entry.integer("max_queue_requests", low=1, high=_MOST),
-            deadline_ms=entry.integer("deadline_ms", low=1, high=_MOST),
-            deadline_ms_per_token=entry.number("deadline_ms_per_token", 0.0, low=0.0, high=1000.0),
-            tpot_slo_ms=entry.opt_number("tpot_slo_ms", low=1.0),
-            is_offline=entry.boolean("is_offline", False),
-        )
-        entry.done()
-    reader.done()
-    if not out:
-        fields.problem("classes: at least one class is needed")
-    return out

@@ -5,7 +5,9 @@ Pressure 1 means that urgent work asks for all that the engine can give within i
 
 from __future__ import annotations
 
+import difflib
 import itertools
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from .fields import Fields
@@ -33,13 +35,21 @@ class Rung:
     no_speculation: bool = False
     """As above."""
     route_to: str | None = None
-    """Name of a loaded variant that takes new work."""
+    """Another model of ours on the same server, to which new requests are handed on while the rung holds."""
+    route_classes: tuple[str, ...] = ()
+    """Classes that are routed; empty: all."""
+
+    def routes(self, request_class: str) -> bool:
+        return self.route_to is not None and (not self.route_classes or request_class in self.route_classes)
 
     def to_json(self) -> dict[str, object]:
-        return {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) not in (None, False)}
+        does = {name: getattr(self, name) for name in self.__slots__ if name != "at"}
+        data = {"at": self.at, **{name: value for name, value in does.items() if value not in (None, False, ())}}
+        return {**data, "route_classes": list(self.route_classes)} if self.route_classes else data
 
     @classmethod
-    def read(cls, fields: Fields) -> Rung:
+    def read(cls, fields: Fields, classes: Collection[str]) -> Rung:
+        names = _read_names(fields, classes)
         out = cls(
             at=fields.number("at", low=0.0, high=1000.0),
             stop_offline=fields.boolean("stop_offline", False),
@@ -50,8 +60,13 @@ class Rung:
             max_beam_width=fields.opt_integer("max_beam_width", low=1),
             no_speculation=fields.boolean("no_speculation", False),
             route_to=fields.opt_string("route_to"),
+            route_classes=names,
         )
         fields.done()
+        if out.route_to == "":
+            fields.problem("route_to: expected the name of a model, got ''")
+        if out.route_classes and out.route_to is None:
+            fields.problem("route_classes: says who is routed, and route_to does not say where to")
         return out
 
 
@@ -66,12 +81,27 @@ DEFAULT_RUNGS = (
 )
 
 
-def read_rungs(fields: Fields, key: str) -> tuple[Rung, ...]:
+def _read_names(fields: Fields, classes: Collection[str]) -> tuple[str, ...]:
+    if not fields.has("route_classes"):
+        return ()
+    names = fields.raw("route_classes")
+    if not isinstance(names, list) or any(not isinstance(name, str) for name in names):
+        fields.problem(f"route_classes: expected a list of classes, got {names!r}")
+        return ()
+    for name in names:
+        if name not in classes:
+            near = difflib.get_close_matches(name, classes, 1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            fields.problem(f"route_classes: {name!r} is not one of {', '.join(classes)}{hint}")
+    return tuple(names)
+
+
+def read_rungs(fields: Fields, key: str, classes: Collection[str]) -> tuple[Rung, ...]:
     value = fields.raw(key)
     if not isinstance(value, list):
         fields.problem(f"{key}: expected a list of rungs, got {type(value).__name__}")
         return ()
-    rungs = tuple(Rung.read(fields.nested(f"{key}[{n}]", item)) for n, item in enumerate(value))
+    rungs = tuple(Rung.read(fields.nested(f"{key}[{n}]", item), classes) for n, item in enumerate(value))
     if any(b.at <= a.at for a, b in itertools.pairwise(rungs)):
         fields.problem(f"{key}: `at` must rise from rung to rung, got {[rung.at for rung in rungs]}")
     return rungs

@@ -114,6 +114,12 @@ OUTPUTS: tuple[TensorSpec, ...] = (
         ours=True,
         help="thinking or content: where the answer to messages begins, on the first response",
     ),
+    TensorSpec(
+        name="served_by",
+        data_type="STRING",
+        ours=True,
+        help="the model that answered, where that is another one; on the first and the last response",
+    ),
     TensorSpec(name="num_input_tokens", data_type="INT32", help="as prompt_tokens, when asked for"),
     TensorSpec(name="num_output_tokens", data_type="INT32", help="as completion_tokens, when asked for"),
     TensorSpec(

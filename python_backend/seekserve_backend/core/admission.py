@@ -63,22 +63,29 @@ class Admission:
             + (f" (did you mean {near[0]}?)" if near else ""),
         )
 
-    def judge(self, request: Request, entry: Entry, now: float, gate: Gate, capacity_blocks: int) -> Admitted | Refusal:
-        """A tokenised request of a known class. What it asks for is judged before how busy the server is."""
+    def judge(
+        self, request: Request, entry: Entry, now: float, gate: Gate, capacity_blocks: int, *, is_routed: bool = False
+    ) -> Admitted | Refusal:
+        """A tokenised request of a known class. What it asks for is judged before how busy the server is.
+
+        `is_routed`: it is not going to wait here.
+        """
         prompt_tokens = request.prompt_tokens
+        rules = self.policy.classes[entry.request_class]
         room = min(self._limits.max_seq_len_tokens, capacity_blocks * self._kv.block_tokens) - prompt_tokens
-        if room < 1 or prompt_tokens < 1:
-            return self._no_room(prompt_tokens, capacity_blocks)
-        max_tokens = self._max_tokens(request, room)
+        most = rules.max_prompt_tokens
+        if room < 1 or prompt_tokens < 1 or (most is not None and prompt_tokens > most):
+            return self._no_room(prompt_tokens, capacity_blocks, entry.request_class)
+        max_tokens = self._max_tokens(request, room, rules.max_output_tokens, entry.request_class)
         if not isinstance(max_tokens, int):
             return max_tokens
-        rules = self.policy.classes[entry.request_class]
         deadline_ms = request.deadline_ms
         if deadline_ms is None:
             deadline_ms = int(rules.deadline_ms + rules.deadline_ms_per_token * prompt_tokens)
         if deadline_ms < 1 or now >= request.arrival_s + deadline_ms / 1000.0:
             return self._late(request, deadline_ms, entry, now, gate)
-        if gate.waiting(entry.request_class) >= rules.max_queue_requests and not entry.is_probe:
+        is_full = gate.waiting(entry.request_class) >= rules.max_queue_requests
+        if is_full and not (entry.is_probe or is_routed):
             return Refusal(
                 code=ErrorCode.OVERLOADED,
                 ahead=gate.ahead(entry.request_class),
@@ -87,8 +94,9 @@ class Admission:
             )
         return Admitted(max_tokens, self._kv.blocks_for(prompt_tokens + max_tokens), deadline_ms)
 
-    def _no_room(self, prompt_tokens: int, capacity_blocks: int) -> Refusal:
-        """Nothing can be produced after this prompt in what the sequence limit and the whole KV cache leave."""
+    def _no_room(self, prompt_tokens: int, capacity_blocks: int, name: str) -> Refusal:
+        """Nothing can be produced after this prompt in what the sequence limit and the cache leave to its class, or its
+        class takes none that long."""
         if prompt_tokens < 1:
             return Refusal(
                 code=ErrorCode.INVALID, field="prompt", reason="the prompt has 0 tokens; at least 1 is needed"
@@ -101,16 +109,25 @@ class Admission:
                 reason=f"the prompt has {prompt_tokens} tokens, at most {seq_tokens - 1} are taken "
                 f"(sequence limit {seq_tokens}); shorten it",
             )
+        if prompt_tokens >= kv_tokens:
+            return Refusal(
+                code=ErrorCode.TOO_LARGE,
+                field="prompt",
+                reason=f"the prompt has {prompt_tokens} tokens and the KV cache holds {kv_tokens} for class {name}; "
+                "shorten it",
+            )
         return Refusal(
             code=ErrorCode.TOO_LARGE,
             field="prompt",
-            reason=f"the prompt has {prompt_tokens} tokens and the whole KV cache holds {kv_tokens}; shorten it",
+            reason=f"the prompt has {prompt_tokens} tokens, class {name} takes at most "
+            f"{self.policy.classes[name].max_prompt_tokens}; shorten it, or send it as another class",
         )
 
-    def _max_tokens(self, request: Request, room: int) -> int | Refusal:
+    def _max_tokens(self, request: Request, room: int, most: int | None, name: str) -> int | Refusal:
+        """`most`: of its class."""
         asked = request.max_tokens
         if asked is None:
-            return min(self.policy.default_max_tokens, room)
+            return min(self.policy.default_max_tokens, room, room if most is None else most)
         if asked < 1:
             return Refusal(
                 code=ErrorCode.INVALID, field="max_tokens", reason=f"max_tokens is {asked}; it must be at least 1"
@@ -121,7 +138,13 @@ class Admission:
                 field="max_tokens",
                 reason=f"max_tokens is {asked}, a prompt of {request.prompt_tokens} tokens leaves {room}; lower it",
             )
-        return min(asked, room)
+        if most is not None and asked > most and not self.policy.clamp_max_tokens:
+            return Refusal(
+                code=ErrorCode.TOO_LARGE,
+                field="max_tokens",
+                reason=f"max_tokens is {asked}, class {name} takes at most {most}; lower it",
+            )
+        return min(asked, room, room if most is None else most)
 
     def _late(self, request: Request, deadline_ms: int, entry: Entry, now: float, gate: Gate) -> Refusal:
         if deadline_ms < 1:

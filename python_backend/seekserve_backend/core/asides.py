@@ -18,11 +18,14 @@ class Asides:
     def __init__(self, books: Books) -> None:
         self._books = books
 
-    def join(self, id: str, now: float) -> None:
-        """From intake, or straight away: then it counts as offered here. Raises ValueError for one that has work."""
+    def join(self, id: str, now: float, *, like: str = "") -> None:
+        """From intake, or straight away: then it counts as offered here, of the class of `like`, if that is still
+        there. Raises ValueError for one that has work."""
         entry = self._books.live.get(id)
         if entry is None:
-            self._books.open(Entry(id=id, phase=Phase.JOINED, arrival_s=now, request_class="", is_probe=False))
+            other = self._books.live.get(like)
+            name = "" if other is None else other.request_class
+            self._books.open(Entry(id=id, phase=Phase.JOINED, arrival_s=now, request_class=name, is_probe=False))
         elif entry.phase is Phase.INTAKE:
             self._books.move(entry, Phase.JOINED)
         else:

@@ -1,6 +1,6 @@
 """The books: every live request, and a count of every end. Nothing is opened or closed anywhere else.
 
-Invariant: offered = intake + queued + running + joined + the sum of all terminal kinds.
+Invariant: offered = intake + queued + running + joined + routed + the sum of all terminal kinds.
 """
 
 from __future__ import annotations

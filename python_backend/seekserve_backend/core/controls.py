@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection
 
 from ..contract.policy import Policy
@@ -10,7 +11,8 @@ __all__ = ["unsupported"]
 
 
 def unsupported(policy: Policy, controls: Collection[str], variants: Collection[str]) -> list[str]:
-    """One sentence for each rung that this engine cannot follow. `controls`: of the port's RUNTIME_CONTROLS."""
+    """One sentence for each rung that cannot be followed here. `controls`: of the port's RUNTIME_CONTROLS; `variants`:
+    models that requests can be routed to."""
     problems = []
     for number, rung in enumerate(policy.rungs if policy.kind == "paced" else (), start=1):
         needed = {"beam_width": rung.max_beam_width is not None, "speculation": rung.no_speculation}
@@ -21,6 +23,11 @@ def unsupported(policy: Policy, controls: Collection[str], variants: Collection[
             if is_needed and name not in controls
         ]
         if rung.route_to is not None and rung.route_to not in variants:
-            loaded = ", ".join(sorted(variants)) or "none"
-            problems.append(f"rung {number} routes to {rung.route_to!r}; variants that are loaded: {loaded}")
+            known = ", ".join(sorted(variants)) or "none"
+            near = difflib.get_close_matches(rung.route_to, variants, 1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            problems.append(
+                f"rung {number} (at {rung.at:g}) routes to {rung.route_to!r}; models of this server that can take "
+                f"requests of this one: {known}{hint}"
+            )
     return problems

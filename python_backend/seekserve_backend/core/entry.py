@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .types import Phase
@@ -28,8 +30,16 @@ class Entry:
     bucket: str = ""
     tenant: str = ""
     is_offline: bool = False
+    queue_due_s: float = math.inf
+    """When its class gives it up unless it has been started, on the caller's clock."""
+    sampling: Mapping[str, float] | None = None
+    """What its class sets otherwise than the client did; from INTAKE on."""
+    ready_s: float = 0.0
+    """When it was let in, on the caller's clock."""
     deadline_s: float = 0.0
     """When its first token is due, on the caller's clock."""
+    was_routed: bool = False
+    """Handed on to another model, or come back from there: the work it asks for has been noted."""
     order: int = 0
     """Of acceptance; breaks ties."""
     due_s: float = 0.0

@@ -24,6 +24,10 @@ class Gate(Protocol):
         """A request that would be queued: a reason to refuse it at once, or None."""
         ...
 
+    def asked(self, entry: Entry, now: float) -> None:
+        """A request came that is answered elsewhere: the work was asked for all the same."""
+        ...
+
     def prepare(self, entry: Entry) -> None:
         """Fills in what this gate wants to know of an accepted request; `judge` does it for those that it lets in."""
         ...

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from .books import Books
 from .buckets import Buckets
 from .deadlines import Deadlines
+from .entry import Entry
 from .gate import Gate
 from .reserve import Reserve
 from .types import Phase, Terminal
@@ -31,6 +34,9 @@ def check_parts(books: Books, gate: Gate, reserve: Reserve, deadlines: Deadlines
     _same("running ids", sorted(ids[Phase.RUNNING]), sorted(reserve.running))
     _same("ids both live and leaving", [], [i for i in reserve.leaving if i in books.live])
     _same("reserved blocks", reserve.used_blocks, sum(e.need_blocks for e in holders))
+    if not reserve.shares.is_plain:
+        _same("running by class", _positive(reserve.shares.running), _count_classes(holders, blocks=False))
+        _same("blocks by class", _positive(reserve.shares.blocks), _count_classes(holders, blocks=True))
     _same("queued by bucket", buckets.counts(), _count_buckets(buckets, [e.prompt_tokens for e in queued]))
     _same("refusals", books.counts.terminals[Terminal.REFUSED], sum(books.refused_by_code.values()))
     _same("queued without a deadline", [], [e.id for e in queued if e.id not in deadlines])
@@ -40,10 +46,22 @@ def check_parts(books: Books, gate: Gate, reserve: Reserve, deadlines: Deadlines
         queued=in_phase[Phase.QUEUED],
         running=in_phase[Phase.RUNNING],
         joined=in_phase[Phase.JOINED],
+        routed=in_phase[Phase.ROUTED],
     )
     _same("offered minus live minus ended", balance, 0)
     _at_most("slots in use", reserve.used_slots, reserve.slots)
     _at_most("blocks reserved", reserve.used_blocks, reserve.built_blocks)
+
+
+def _count_classes(holders: Iterable[Entry], *, blocks: bool) -> dict[str, int]:
+    counted: dict[str, int] = {}
+    for entry in holders:
+        counted[entry.request_class] = counted.get(entry.request_class, 0) + (entry.need_blocks if blocks else 1)
+    return _positive(counted)
+
+
+def _positive(counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: counts[name] for name in sorted(counts) if counts[name]}
 
 
 def _count_buckets(buckets: Buckets, lengths_tokens: list[int]) -> dict[str, int]:

@@ -20,10 +20,12 @@ from .demand import Demand
 from .entry import Entry
 from .estimate import EngineEstimate
 from .lengths import OutputLengths
+from .open_turns import first_offline, first_urgent, may_start
 from .pressure import Ladder
 from .ramp import Ramp
 from .refusals import Refusal
 from .reserve import Reserve
+from .shares import Shares
 from .tenants import Tenants
 from .turnover import Turnover
 from .types import StepReport
@@ -50,6 +52,7 @@ class PacedGate:
         self._asked = Demand()
         self._harm_left = 0.0
         """Urgent requests that long offline prompts may still cost."""
+        self._shares: Shares | None = None
         self.ladder = Ladder(policy.rungs, up_s=options.rung_up_s, down_s=options.rung_down_s)
         self._ramp = Ramp(
             start_requests=options.ramp_start_requests,
@@ -90,12 +93,21 @@ class PacedGate:
         if entry.is_offline:
             entry.whole_ms = self._whole_ms(entry)
 
+    def asked(self, entry: Entry, now: float) -> None:
+        self.prepare(entry)
+        if not entry.is_offline:
+            self._note_asked(entry, now)
+
+    def _note_asked(self, entry: Entry, now: float) -> None:
+        share = self._asked.note(entry, now, self._options.demand_memory_s)
+        self._tenants.note_asked(entry.tenant, share, now, self._options.demand_memory_s)
+
     def judge(self, entry: Entry, now: float) -> Refusal | None:
         self.prepare(entry)
         if entry.is_offline:
             return self._judge_offline(entry, now)
-        share = self._asked.note(entry, now, self._options.demand_memory_s)
-        self._tenants.note_asked(entry.tenant, share, now, self._options.demand_memory_s)
+        if not entry.was_routed:
+            self._note_asked(entry, now)
         self._harm_left = min(self._harm_left + self._options.offline_harm, self._options.offline_harm_cap_requests)
         rung = self.ladder.rung
         if (rung.shed_by_priority or rung.critical_only) and not entry.is_probe:
@@ -154,6 +166,8 @@ class PacedGate:
         blocks = tenants.urgent_blocks + entry.need_blocks - (self._capacity_blocks - self._held.blocks)
         if slots > 0 or blocks > 0:
             wait_ms = max(wait_ms, self._room_ms(entry, slots, blocks))
+        if self._shares is not None and not self._shares.is_plain:
+            wait_ms = max(wait_ms, self._class_wait_ms(self._shares, entry))
         read_ms = bias * (engine.unread_ms + price_ms) * self._stretch
         return (wait_ms if wait_ms > 0.0 else 0.0) + read_ms + self._next_decode_ms
 
@@ -168,6 +182,14 @@ class PacedGate:
             stay = entry.need_blocks * entry.expected_tokens / max(asked.usual_stay, 1.0)
             wait_ms = max(wait_ms, stay * blocks * held_ms / self._capacity_blocks)
         return self._options.wait_margin * wait_ms
+
+    def _class_wait_ms(self, shares: Shares, entry: Entry) -> float:
+        """The same where its class may not run so many."""
+        cap = shares.cap(entry.request_class)
+        if cap is None:
+            return 0.0
+        missing = self.waiting(entry.request_class) + 1 - (cap - shares.running.get(entry.request_class, 0))
+        return max(0, missing) * entry.expected_tokens * self.engine.decode_ms() / cap
 
     def _dearness_ms(self, entry: Entry, now: float) -> float:
         """A dear prompt must leave room for the many cheap ones that come while it is read, unless its tenant asks for
@@ -271,6 +293,7 @@ class PacedGate:
 
     def tick(self, reserve: Reserve, now: float) -> None:
         """Before each round of releases."""
+        self._shares = reserve.shares
         self._capacity_blocks = reserve.capacity_blocks
         self._room_tokens = self._options.kv_share * reserve.capacity_blocks * self._block_tokens
         self.ladder.update(max(self._demand_at(now), self._held_tokens / self._room_tokens), now)
@@ -301,14 +324,25 @@ class PacedGate:
         return entry
 
     def _next_urgent(self, reserve: Reserve) -> Entry | None:
+        if not reserve.shares.is_plain:
+            return self._next_urgent_of_classes(reserve)
         head = self._tenants.first_urgent()
         if head is None or head.is_probe:
             return head if head is not None and reserve.fits(head) else None
         return head if self._credit_ms > 0.0 and self._may_go(head, reserve) else None
 
+    def _next_urgent_of_classes(self, reserve: Reserve) -> Entry | None:
+        """Where classes have limits: who waits for its class alone does not hold up the others."""
+        for is_open in may_start(reserve):
+            head = first_urgent(self._tenants, is_open)
+            if head is None or (head.is_probe and not reserve.fits(head)):
+                continue
+            if head.is_probe or (self._credit_ms > 0.0 and self._may_go(head, reserve)):
+                return head
+        return None
+
     def _next_by_floor(self, reserve: Reserve) -> Entry | None:
-        first = self._tenants.first_offline
-        head = first(lambda each: not self._harm(each)) or first(lambda each: True)
+        head = self._first_offline(reserve, 0.0) or self._first_offline(reserve, math.inf)
         if head is None or self._floor_ms < self._whole_ms(head):
             return None
         return head if self._may_go(head, reserve) else None
@@ -328,8 +362,18 @@ class PacedGate:
         return head
 
     def _first_offline_that_fits(self, reserve: Reserve, most_harm: float) -> Entry | None:
-        head = self._tenants.first_offline(lambda each: self._harm(each) <= most_harm)
+        head = self._first_offline(reserve, most_harm)
         return head if head is not None and self._may_go(head, reserve) else None
+
+    def _first_offline(self, reserve: Reserve, most_harm: float) -> Entry | None:
+        """Of a class that may start one, where classes have limits."""
+        if reserve.shares.is_plain:
+            return self._tenants.first_offline(lambda each: self._harm(each) <= most_harm)
+        full = reserve.shares.full()
+        if not any(n for name, n in self._lengths.items() if self._rules(name).is_offline and name not in full):
+            return None
+        is_open = next(iter(may_start(reserve)))
+        return first_offline(self._tenants, lambda each: is_open(each) and self._harm(each) <= most_harm)
 
     def _harm(self, entry: Entry) -> float:
         """Urgent requests that would come too late because they come while this prompt is read: the engine reads

@@ -47,6 +47,9 @@ class ReleaseGate:
         """Nothing is given up before its deadline."""
         return None
 
+    def asked(self, entry: Entry, now: float) -> None:
+        """What is asked for changes nothing here."""
+
     def prepare(self, entry: Entry) -> None:
         entry.is_offline = False
 
@@ -74,14 +77,29 @@ class ReleaseGate:
         """The entry to start now, taken out of its queue; None when nothing waits or the first in line does not fit."""
         if self._max_running is not None and reserve.used_slots >= self._max_running:
             return None
+        head = self._first_that_fits(reserve)
+        if head is not None:
+            self._lanes[head.lane].remove(head.id)
+        return head
+
+    def _first_that_fits(self, reserve: Reserve) -> Entry | None:
+        """A head at its class's cap is passed; behind one for which there is no room only those go whose class has
+        reserved some."""
+        is_blocked = False
         for lane in self._lanes.values():
             head = lane.head()
-            if head is not None:
-                if not reserve.fits(head):
-                    return None
-                lane.remove(head.id)
+            if head is None or not reserve.has_place(head):
+                continue
+            if self._may_start(head) and (reserve.fits_own(head) if is_blocked else reserve.fits(head)):
                 return head
+            if reserve.shares.is_plain:
+                return None
+            is_blocked = True
         return None
+
+    def _may_start(self, head: Entry) -> bool:
+        """Beside what the reserve says."""
+        return True
 
     @property
     def rung(self) -> Rung:

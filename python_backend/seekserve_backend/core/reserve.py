@@ -7,19 +7,26 @@ capacity.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from ..contract.classes import ClassPolicy
 from .entry import Entry
+from .held import Held
+from .shares import Shares
 
 __all__ = ["Reserve"]
 
 
 class Reserve:
-    def __init__(self, *, slots: int, capacity_blocks: int) -> None:
+    def __init__(self, *, slots: int, capacity_blocks: int, block_tokens: int = 1) -> None:
         self.slots = slots
         self.built_blocks = capacity_blocks
         self.capacity_blocks = capacity_blocks
         self.used_blocks = 0
         self.running: dict[str, Entry] = {}
         self.leaving: dict[str, Entry] = {}
+        self.shares = Shares()
+        self.held = Held(block_tokens)
 
     @property
     def used_slots(self) -> int:
@@ -29,15 +36,41 @@ class Reserve:
         """The engine's own total counts where it is the smaller one."""
         self.capacity_blocks = min(self.built_blocks, engine_blocks)
 
+    def replace_classes(self, classes: Mapping[str, ClassPolicy]) -> None:
+        self.shares.replace(classes, [*self.running.values(), *self.leaving.values()])
+
     def fits(self, entry: Entry) -> bool:
-        return (
-            self.used_blocks + entry.need_blocks <= self.capacity_blocks
-            and len(self.running) + len(self.leaving) < self.slots
-        )
+        left_blocks = self.capacity_blocks - self.used_blocks - entry.need_blocks
+        if left_blocks < 0 or len(self.running) + len(self.leaving) >= self.slots:
+            return False
+        shares = self.shares
+        if shares.is_plain or entry.is_probe:
+            return True
+        if not shares.has_place(entry.request_class):
+            return False
+        # One that was accepted under other limits starts when nothing else runs: it must not wait for ever.
+        return not self.used_slots or left_blocks >= shares.kept_from(entry.request_class, self.capacity_blocks)
+
+    def fits_own(self, entry: Entry) -> bool:
+        """Within what its class has reserved, whoever waits for the rest."""
+        return self.shares.fits_own(entry, self.capacity_blocks) and self.fits(entry)
+
+    def has_place(self, entry: Entry) -> bool:
+        """Whether its class may run one more, were there room for it."""
+        return entry.is_probe or self.shares.has_place(entry.request_class)
+
+    def blocks_for_class(self, name: str) -> int:
+        """The most that one request of this class can come to hold."""
+        if self.shares.is_plain:
+            return self.capacity_blocks
+        return self.capacity_blocks - self.shares.reserved_for_others(name, self.capacity_blocks)
 
     def take(self, entry: Entry) -> None:
         self.running[entry.id] = entry
         self.used_blocks += entry.need_blocks
+        if not self.shares.is_plain:
+            self.shares.take(entry)
+        self.held.start(entry)
 
     def leave(self, entry: Entry) -> None:
         """No longer running, still held by the engine: `give` must follow."""
@@ -49,6 +82,9 @@ class Reserve:
         if entry is None:
             return False
         self.used_blocks -= entry.need_blocks
+        if not self.shares.is_plain:
+            self.shares.give(entry)
+        self.held.end(entry_id)
         return True
 
     def give_leaving(self) -> None:

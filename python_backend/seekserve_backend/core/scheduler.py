@@ -8,9 +8,12 @@ Invariant: each offered request ends in exactly one terminal kind and never star
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from ..contract.bundle import KvCache, Limits
 from ..contract.policy import Policy
 from ..contract.refusal import ErrorCode
+from ..contract.routes import Origin
 from ..contract.rungs import Rung
 from ..contract.step_model import StepModel
 from .admission import Admission
@@ -18,13 +21,16 @@ from .asides import Asides
 from .books import Books
 from .breaker import Breaker, BreakerState
 from .buckets import Buckets
+from .classes import NOWHERE, bound_sampling, choose_class
 from .deadlines import Deadlines
 from .entry import Entry
 from .gate import Gate, make_gate
+from .held import Held
 from .integrity import IntegrityError, check_parts
 from .rates import DrainRate, jitter, retry_hint_ms, spread_ms
 from .refusals import Refusal
 from .reserve import Reserve
+from .routing import Routing
 from .types import (
     Accepted,
     Decision,
@@ -56,11 +62,12 @@ class Scheduler:
         self._engine = (limits, kv, step_model)
         self._admission = Admission(policy, limits, kv)
         self._gate: Gate = make_gate(policy, limits, kv, step_model)
-        self._reserve = Reserve(slots=limits.max_batch_size, capacity_blocks=kv.capacity_blocks)
+        self._reserve = self._new_reserve(limits, kv)
         self._buckets = Buckets(policy.bucket_edges_tokens)
         self._deadlines = Deadlines()
         self._books = Books()
         self.asides = Asides(self._books)
+        self.routing = Routing(self._books, self._deadlines)
         self._drain = DrainRate()
         self.breaker = Breaker(policy.breaker)
         self._is_draining = False
@@ -68,16 +75,29 @@ class Scheduler:
         self._accepted = 0
 
     def offer(
-        self, id: str, *, prompt_bytes: int, request_class: str | None, now: float, is_probe: bool = False
+        self,
+        id: str,
+        *,
+        prompt_bytes: int,
+        request_class: str | None,
+        now: float,
+        is_probe: bool = False,
+        origin: Origin = NOWHERE,
+        sampling: Mapping[str, float] | None = None,
     ) -> Refused | None:
-        """Bytes arrived. None: it is in intake, and `submit`, `cancel` or `fail` must follow."""
+        """Bytes arrived. None: it is in intake, and `submit`, `cancel` or `fail` must follow.
+
+        `request_class`: as the client names it. `sampling`: what it named; `sampling_of` says what becomes of it.
+        """
         books = self._books
-        name = request_class or self._policy.default_class
+        chosen = choose_class(self._policy, request_class, NOWHERE if is_probe else origin)
+        name = self._policy.default_class if isinstance(chosen, Refusal) else chosen
         no = (
             (self._in_use(id) if id in books.live or id in self._reserve.leaving else None)
             or (self._draining() if self._is_draining and not is_probe else None)
             or (self._paused(*self._pause, now) if self._pause is not None and not is_probe else None)
             or (self._broken(now) if self.breaker.state is not _CLOSED and not is_probe else None)
+            or (chosen if isinstance(chosen, Refusal) else None)
             or (self._admission.judge_class(name) if name not in self._policy.classes else None)
             or self._admission.judge_bytes(
                 prompt_bytes, intake=books.by_phase[_INTAKE], waiting=books.by_phase[_QUEUED], is_probe=is_probe
@@ -85,11 +105,29 @@ class Scheduler:
         )
         if no is not None:
             return self._refuse(id, no, None)
-        books.open(Entry(id=id, phase=_INTAKE, arrival_s=now, request_class=name, is_probe=is_probe))
+        rules = self._policy.classes[name]
+        changed = bound_sampling(name, rules, sampling or {}) if rules.sampling and not is_probe else None
+        if isinstance(changed, Refusal):
+            return self._refuse(id, changed, None)
+        books.open(Entry(id=id, phase=_INTAKE, arrival_s=now, request_class=name, is_probe=is_probe, sampling=changed))
         return None
 
-    def submit(self, request: Request, now: float) -> Accepted | Refused:
-        """Tokenised: from intake, or straight away (then it counts as offered here)."""
+    def sampling_of(self, id: str) -> Mapping[str, float]:
+        """What the class of an offered request sets otherwise than its client did."""
+        entry = self._books.live.get(id)
+        return {} if entry is None else entry.sampling or {}
+
+    def class_of(self, id: str) -> str:
+        """Of an offered request, as the policy's routes say; empty for one that is not there any more."""
+        entry = self._books.live.get(id)
+        return "" if entry is None else entry.request_class
+
+    def submit(self, request: Request, now: float, *, variants: Collection[str] = ()) -> Accepted | Refused:
+        """Tokenised: from intake, or straight away (then it counts as offered here).
+
+        `variants`: models that can take it now. An Accepted with `route_to` is for one of them; `routing` is told what
+        becomes of it.
+        """
         id, offered = request.id, self._books.live.get(request.id)
         if (id in self._reserve.leaving) if offered is None else (offered.phase is not _INTAKE):
             return self._refuse(id, self._in_use(id), None)
@@ -99,12 +137,16 @@ class Scheduler:
         entry.arrival_s = request.arrival_s
         entry.request_class = request.request_class or entry.request_class or self._policy.default_class
         entry.is_probe = entry.is_probe or request.is_probe
+        route_to = self._route_to(entry) if variants else None
+        route_to = route_to if route_to in variants else None
         is_unknown = entry.request_class not in self._policy.classes
+        reserve = self._reserve
+        blocks = reserve.capacity_blocks if reserve.shares.is_plain else reserve.blocks_for_class(entry.request_class)
         verdict = (
             (self._draining() if self._is_draining and not entry.is_probe else None)
             or (self._paused(*self._pause, now) if self._pause and not offered and not entry.is_probe else None)
             or (self._admission.judge_class(entry.request_class) if is_unknown else None)
-            or self._admission.judge(request, entry, now, self._gate, self._reserve.capacity_blocks)
+            or self._admission.judge(request, entry, now, self._gate, blocks, is_routed=route_to is not None)
         )
         if isinstance(verdict, Refusal):
             return self._refuse(id, verdict, offered)
@@ -113,9 +155,19 @@ class Scheduler:
         entry.deadline_s = entry.arrival_s + entry.deadline_ms / 1000.0
         if request.cached_tokens > 0:
             entry.cached_tokens = min(request.cached_tokens, request.prompt_tokens - 1)
+        timeout_ms = self._policy.classes[entry.request_class].queue_timeout_ms
+        if timeout_ms is not None and not entry.is_probe:
+            entry.queue_due_s = entry.arrival_s + timeout_ms / 1000.0
         entry.bucket = self._buckets.label(entry.prompt_tokens)
+        entry.ready_s = now
         self._accepted += 1
         entry.order = self._accepted
+        if route_to is not None:
+            self._gate.asked(entry, now)
+            if offered is None:
+                self._books.open(entry)
+            self.routing.start(entry)
+            return Accepted(id, entry.max_tokens, route_to)
         late = self._gate.judge(entry, now)
         if late is not None and not entry.is_probe:
             return self._refuse(id, late, offered)
@@ -123,9 +175,13 @@ class Scheduler:
             self._books.open(entry)
         self._books.move(entry, _QUEUED)
         self._gate.push(entry)
-        self._deadlines.set(id, entry.deadline_s)
+        self._deadlines.set(id, min(entry.deadline_s, entry.queue_due_s))
         self._buckets.enter(entry.bucket)
         return Accepted(id, entry.max_tokens)
+
+    def _route_to(self, entry: Entry) -> str | None:
+        rung = self._gate.rung
+        return rung.route_to if rung.routes(entry.request_class) and not entry.is_probe else None
 
     def step(self, now: float, signals: Signals) -> tuple[Decision, ...]:
         """Expires who is late, then releases who fits. Its cost grows with those two, not with the queue."""
@@ -145,6 +201,7 @@ class Scheduler:
         """What one engine step brought. Unknown ids and those that have ended already are ignored."""
         running = self._reserve.running
         self._gate.observe(report)
+        self._reserve.held.observe(report, now)
         for id in report.firsts:
             if id in running:
                 self._deadlines.discard(id)
@@ -217,7 +274,7 @@ class Scheduler:
         self._engine = (limits, kv, step_model)
         self._admission = Admission(self._policy, limits, kv)
         self._gate = make_gate(self._policy, limits, kv, step_model)
-        self._reserve = Reserve(slots=limits.max_batch_size, capacity_blocks=kv.capacity_blocks)
+        self._reserve = self._new_reserve(limits, kv)
         for entry in reversed(waiting):  # each goes to the head
             self._gate.push(entry)
 
@@ -228,6 +285,7 @@ class Scheduler:
         self._policy = policy
         self.breaker.options = policy.breaker
         self._admission.policy = policy
+        self._reserve.replace_classes(policy.classes)
         if is_another_kind:
             self._gate = self._new_gate(policy)
         else:
@@ -237,6 +295,11 @@ class Scheduler:
             for entry in queue:
                 entry.bucket = self._buckets.label(entry.prompt_tokens)
                 self._buckets.enter(entry.bucket)
+
+    def _new_reserve(self, limits: Limits, kv: KvCache) -> Reserve:
+        reserve = Reserve(slots=limits.max_batch_size, capacity_blocks=kv.capacity_blocks, block_tokens=kv.block_tokens)
+        reserve.replace_classes(self._policy.classes)
+        return reserve
 
     def _new_gate(self, policy: Policy) -> Gate:
         """With everything in it that the old one held. Nobody who was accepted is judged again."""
@@ -276,6 +339,7 @@ class Scheduler:
             refused_by_code={code.value: n for code, n in books.refused_by_code.items()},
             policy_name=self._policy.name,
             policy_generation=self._policy.generation,
+            routed=books.by_phase[Phase.ROUTED],
             gauges=self._gauges(),
         )
 
@@ -283,9 +347,16 @@ class Scheduler:
         states = {BreakerState.CLOSED: 0.0, BreakerState.HALF_OPEN: 0.5, BreakerState.OPEN: 1.0}
         return {
             **self._gate.gauges(),
+            **self.routing.gauges(),
+            **self.held.gauges(taken_blocks=self._reserve.used_blocks, total_blocks=self._reserve.capacity_blocks),
             "breaker": states[self.breaker.state],
             "breaker_openings": float(self.breaker.openings),
         }
+
+    @property
+    def held(self) -> Held:
+        """What the engine holds, and the numbers that guides make of it."""
+        return self._reserve.held
 
     def check_integrity(self) -> None:
         """Counts everything again, the slow way. Raises IntegrityError with both sides of the first sum that is off."""
@@ -357,13 +428,17 @@ class Scheduler:
     def _expire(self, id: str, now: float) -> Expire:
         entry = self._books.live[id]
         was_running = entry.phase is Phase.RUNNING
+        is_queue_timeout = entry.phase is Phase.QUEUED and entry.queue_due_s <= min(now, entry.deadline_s)
         if was_running:
             self._reserve.leave(entry)
         self._end_waiting(entry, Terminal.EXPIRED)
         return Expire(
             id=id,
             waited_ms=entry.waited_ms(now),
-            deadline_ms=entry.deadline_ms,
+            deadline_ms=round(1000.0 * (entry.queue_due_s - entry.arrival_s))
+            if is_queue_timeout
+            else entry.deadline_ms,
+            is_queue_timeout=is_queue_timeout,
             was_running=was_running,
             retry_after_ms=self._hint_ms(self._books.by_phase[Phase.QUEUED], Terminal.EXPIRED),
         )
@@ -371,6 +446,8 @@ class Scheduler:
     def _release(self, entry: Entry, rung: Rung, now: float) -> Release:
         self._buckets.leave(entry.bucket)
         self._books.move(entry, _RUNNING)
+        if entry.queue_due_s < entry.deadline_s:
+            self._deadlines.set(entry.id, entry.deadline_s)
         self._reserve.take(entry)
         self._gate.started(entry)
         max_tokens = entry.max_tokens

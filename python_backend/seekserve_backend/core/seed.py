@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 
 from ..contract.policy import Policy
 from ..contract.refusal import ErrorCode
@@ -43,6 +44,7 @@ class SeedGate(ReleaseGate):
         """Requests of the batch that is being started."""
         self._above_since_s: dict[str, float] = {}
         self._calm_since_s: float | None = None
+        self._efficiency: Callable[[], float] = lambda: 1.0
 
     def replace_policy(self, policy: Policy) -> None:
         self._options = policy.seed
@@ -68,6 +70,7 @@ class SeedGate(ReleaseGate):
         self._now = now
         if self._started_s is None:
             self._started_s = self._calm_since_s = now
+        self._efficiency = reserve.held.efficiency
         self._watch("kv", reserve.used_blocks > self._options.memory_share * reserve.capacity_blocks, now)
         p99_ms = self._p99_ms(now)
         self._watch("p99", p99_ms > self._options.level1_p99_ms, now)
@@ -86,10 +89,19 @@ class SeedGate(ReleaseGate):
             mean = sum(lengths) / len(lengths)
             spread = math.sqrt(sum((n - mean) ** 2 for n in lengths) / len(lengths))
             self._batch = options.batch_mixed if spread > options.spread_ratio * mean else options.batch_alike
-        wrong = ("p99" in self._above_since_s) + self._held("kv", options.memory_s, now) + self._is_level_2(now)
+        is_inefficient = self._efficiency() < options.efficiency_share
+        wrong = (
+            is_inefficient
+            + ("p99" in self._above_since_s)
+            + self._held("kv", options.memory_s, now)
+            + self._is_level_2(now)
+        )
         if wrong >= self._halvings or (self._calm_since_s is not None and now - self._calm_since_s >= options.calm_s):
             self._halvings = wrong
             self._calm_since_s = now
+
+    def gauges(self) -> dict[str, float]:
+        return {"max_running": float(self.batch_size)}
 
     @property
     def batch_size(self) -> int:
@@ -137,16 +149,14 @@ class SeedGate(ReleaseGate):
             if not waiting or not is_formed:
                 return None
             self._open = min(waiting, room)
-        for lane in self._lanes.values():
-            head = lane.head()
-            if head is None:
-                continue
-            if not reserve.fits(head) or self._is_class_full(head):
-                return None
-            lane.remove(head.id)
+        head = self._first_that_fits(reserve)
+        if head is not None:
+            self._lanes[head.lane].remove(head.id)
             self._open -= 1
-            return head
-        return None
+        return head
+
+    def _may_start(self, head: Entry) -> bool:
+        return not self._is_class_full(head)
 
     def _length_class(self, entry: Entry) -> str:
         if entry.prompt_tokens < self._options.short_tokens:

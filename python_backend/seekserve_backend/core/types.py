@@ -2,8 +2,9 @@
 
 What there is one of for each request is a NamedTuple, made in half the time of a frozen dataclass.
 
-Life of a request: offered (its bytes are being tokenised) -> queued -> running -> one terminal kind. Every offered
-request reaches exactly one terminal kind; `Counts.balance()` is the sum that proves it.
+Life of a request: offered (its bytes are being tokenised) -> queued -> running -> one terminal kind; one that another
+model answers is routed instead of queued and running. Every offered request reaches exactly one terminal kind;
+`Counts.balance()` is the sum that proves it.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Phase(enum.Enum):
     RUNNING = "running"
     JOINED = "joined"
     """Receives the answer of another request; see `asides`."""
+    ROUTED = "routed"  # handed on to another model; holds nothing here
 
 
 class Terminal(enum.Enum):
@@ -52,6 +54,7 @@ class Terminal(enum.Enum):
     EXPIRED = "expired"
     REFUSED = "refused"
     FAILED = "failed"
+    ROUTED = "routed"  # another model answered it to the end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,8 @@ class Accepted(NamedTuple):
     id: str
     max_tokens: int
     """What it may produce, after clamping."""
+    route_to: str | None = None
+    """Not queued here: the model that it is to be handed on to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +116,8 @@ class Expire:
     deadline_ms: int
     was_running: bool
     retry_after_ms: int
+    is_queue_timeout: bool = False
+    """It had waited as long as its class may; `deadline_ms` is that time."""
 
 
 Decision = Release | Expire
@@ -157,9 +164,9 @@ class Counts:
     offered: int = 0
     terminals: dict[Terminal, int] = field(default_factory=lambda: dict.fromkeys(Terminal, 0))
 
-    def balance(self, *, intake: int, queued: int, running: int, joined: int = 0) -> int:
+    def balance(self, *, intake: int, queued: int, running: int, joined: int = 0, routed: int = 0) -> int:
         """Zero when nothing was lost or counted twice."""
-        return self.offered - intake - queued - running - joined - sum(self.terminals.values())
+        return self.offered - intake - queued - running - joined - routed - sum(self.terminals.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,5 +185,7 @@ class Snapshot:
     policy_generation: int
     joined: int = 0
     """Requests that receive the answer of another."""
+    routed: int = 0
+    """Handed on to another model and not ended."""
     gauges: Mapping[str, float] = field(default_factory=dict)
     """What the policy's gate knows about itself: pressure, credit, bias ..."""

@@ -5,6 +5,7 @@ Fails at load, with one sentence, when the environment or the bundle is not what
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
@@ -33,6 +34,7 @@ from .monitor import Monitor
 from .policy_watch import PolicyWatch
 from .sink import TritonSink
 from .swap_orders import SwapOrders
+from .variants import GrpcVariants, known_variants
 from .wire import read_request
 
 __all__ = ["Host"]
@@ -53,7 +55,10 @@ class Host:
         _select_gpus(config, str(args["model_instance_name"]), bundle)
         policy_file = Path(args["model_repository"]) / _parameter(config, "policy_file")
         policy = Policy.load(policy_file)
-        variant = read_variant(bundle_dir, config, policy)
+        address = _optional_parameter(config, "stock_grpc_address") or os.environ.get("SEEKSERVE_GRPC_ADDRESS")
+        self._variants = GrpcVariants(address) if address else None
+        self._known = frozenset[str]() if address is None else known_variants(policy_file.parent.parent, model)
+        variant = read_variant(bundle_dir, config)
         run_dir = os.environ.get("SEEKSERVE_RUN_DIR")
         self._utils = utils
         self._stopping = threading.Lock()
@@ -67,32 +72,31 @@ class Host:
             encode=variant.encode,
             vocabulary=variant.vocabulary,
             step_log=_step_log(),
+            variants=self._variants,
         )
-        variant.check(self._service.engine_info)
+        _check_policy(policy, self._service.engine_info, self._known)
         orders = SwapOrders(
             model=model,
             run_dir=Path(run_dir) if run_dir else None,
             bundle_dir=str(bundle_dir),
-            read_variant=lambda folder: read_variant(folder, config, policy),
+            read_variant=lambda folder: dataclasses.replace(
+                read_variant(folder, config),
+                check=lambda info: _check_policy(self._watch.policy, info, self._known),
+            ),
             begin=self._service.exchange,
             retire=self.stop,
         )
         self._streams = (_optional_parameter(config, "streaming") or "true") == "true"
         self._instances = _instances(config)
         metrics = Metrics(utils, model)
-        watch = PolicyWatch(
-            policy_file,
-            policy,
-            refusals=lambda new: unsupported(new, self._service.engine_info.runtime_controls, ()),
-            apply=self._service.replace_policy,
-        )
+        self._watch = PolicyWatch(policy_file, policy, refusals=self._refusals, apply=self._service.replace_policy)
         self._monitor = Monitor(
             model=model,
             run_dir=Path(run_dir) if run_dir else None,
             stats=self._service.stats,
             flush=metrics.flush,
             swap_state=orders.look,
-            look=watch.look,
+            look=self._look,
         )
         _log.info(
             "seekserve %s serves %s with the %s engine", seekserve_backend.__version__, bundle.name, bundle.engine
@@ -124,6 +128,25 @@ class Host:
             _log.exception("reading a request failed")
             sink.error(_unreadable(request))
 
+    def _refusals(self, policy: Policy) -> list[str]:
+        """Of a policy that comes while serving: by then a model that it routes to must be there."""
+        problems = unsupported(policy, self._service.engine_info.runtime_controls, self._known)
+        missing = self._routed_to(policy) - self._ready(policy)
+        return problems or [f"model {name!r}, which a rung routes to, is not ready" for name in sorted(missing)]
+
+    def _look(self) -> None:
+        """Once a second."""
+        self._watch.look()
+        self._service.handover.ready = self._ready(self._watch.policy)
+
+    def _ready(self, policy: Policy) -> frozenset[str]:
+        return frozenset() if self._variants is None else self._variants.ready(self._routed_to(policy))
+
+    @staticmethod
+    def _routed_to(policy: Policy) -> frozenset[str]:
+        rungs = policy.rungs if policy.kind == "paced" else ()
+        return frozenset(rung.route_to for rung in rungs if rung.route_to is not None)
+
     def stop(self) -> None:
         """By Triton, or before that because another instance has taken over."""
         with self._stopping:
@@ -133,7 +156,7 @@ class Host:
                 self._monitor.stop()
 
 
-def read_variant(bundle_dir: Path, config: dict[str, Any], policy: Policy) -> Variant:
+def read_variant(bundle_dir: Path, config: dict[str, Any]) -> Variant:
     """What a service needs of a bundle; the engine is not made yet."""
     bundle = Bundle.load(bundle_dir)
     prompts = PromptEncoder(bundle_dir / "tokenizer", family=bundle.family, model=bundle.name)
@@ -145,7 +168,6 @@ def read_variant(bundle_dir: Path, config: dict[str, Any], policy: Policy) -> Va
         engine_factory=engine_factory(bundle, bundle_dir, config),
         encode=prompts.encode,
         vocabulary=TokenBytes.from_tokenizer_json(prompts.tokenizer_json),
-        check=lambda info: _check_policy(policy, info),
     )
 
 
@@ -236,10 +258,12 @@ def _select_gpus(config: dict[str, Any], instance_name: str, bundle: Bundle) -> 
     _log.info("instance %s uses the GPUs %s", instance_name, group)
 
 
-def _check_policy(policy: Policy, info: EngineInfo) -> None:
-    problems = unsupported(policy, info.runtime_controls, ())
+def _check_policy(policy: Policy, info: EngineInfo, variants: frozenset[str]) -> None:
+    problems = unsupported(policy, info.runtime_controls, variants)
     if problems:
-        raise ValueError(f"policy {policy.name!r} does not fit the {info.kind} engine: {'; '.join(problems)}")
+        raise ValueError(
+            f"policy {policy.name!r} does not fit this {info.kind} engine or server: {'; '.join(problems)}"
+        )
 
 
 def _check_environment(installed_at: Path, utils: Any) -> None:

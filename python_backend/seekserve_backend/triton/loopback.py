@@ -12,11 +12,11 @@ from typing import Any
 
 from ..engines.triton_bls.port import InputTensor, StockCall, StockResponse
 
-__all__ = ["GrpcPort"]
+__all__ = ["CHANNEL_OPTIONS", "STREAM_METHOD", "GrpcPort"]
 
-_METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
+STREAM_METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
 _NUMPY_TYPES = {"INT32": "<i4", "INT64": "<i8", "UINT64": "<u8", "FP32": "<f4", "BOOL": "?"}
-_OPTIONS = (
+CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.use_local_subchannel_pool", 1),
@@ -34,8 +34,8 @@ class GrpcPort:
         self._numpy = numpy
         self._messages = service_pb2
         self._model = model
-        self._infer = grpc.insecure_channel(address, options=_OPTIONS).stream_stream(
-            _METHOD,
+        self._infer = grpc.insecure_channel(address, options=CHANNEL_OPTIONS).stream_stream(
+            STREAM_METHOD,
             request_serializer=service_pb2.ModelInferRequest.SerializeToString,
             response_deserializer=service_pb2.ModelStreamInferResponse.FromString,
         )

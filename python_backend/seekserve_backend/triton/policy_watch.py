@@ -32,6 +32,11 @@ class PolicyWatch:
         self.problem: str | None = None
         """Why the file as it stands is not in force."""
 
+    @property
+    def policy(self) -> Policy:
+        """The one in force."""
+        return self._policy
+
     def look(self) -> None:
         stamp = self._stamp()
         if stamp == self._seen:

@@ -13,14 +13,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..answers import Chunk, Inbound, InvalidInput
+from ..contract.classes import SAMPLING_RANGES
+from ..contract.routes import ROUTE_HEADERS
 from ..contract.tensors import INPUT_BY_NAME, LEAST_HEARTBEAT_MS, Handling
 from ..engines.port import Sampling
 
-__all__ = ["PROBE_PARAMETER", "read_request", "response_values"]
+__all__ = ["PROBE_PARAMETER", "ROUTED_PARAMETER", "read_request", "response_values"]
 
 PROBE_PARAMETER = "seekserve_probe"
-# Forwarded headers arrive as parameters, in the client's spelling.
-_NAME_BY_HEADER = {"x-request-type": "request_class", "x-tenant": "tenant", "x-deadline-ms": "deadline_ms"}
+ROUTED_PARAMETER = "seekserve_routed"
+# Forwarded headers arrive as parameters, in the client's spelling. What the type means is the policy's to say.
+_NAME_BY_HEADER = {"x-tenant": "tenant", "x-deadline-ms": "deadline_ms"}
 _WHOLE = re.compile(r"-?[0-9]{1,20}")
 _LEAST_TEMPERATURE = 1e-5
 _MAX_STOP_WORDS = 16
@@ -60,6 +63,7 @@ def read_request(request: Any, *, probe_key: str | None) -> Inbound:
         stop_words=_stop_words(values.get("stop_words", [])),
         end_id=reader.integer("end_id", low=-1, unset=-1),
         sampling=_sampling(reader),
+        sampling_given=frozenset(name for name in SAMPLING_RANGES if reader.scalar(name) is not None),
         echo_prompt=not reader.boolean("exclude_input_in_output", True),
         wants_num_input_tokens=reader.boolean("return_num_input_tokens", False),
         wants_num_output_tokens=reader.boolean("return_num_output_tokens", False),
@@ -69,7 +73,10 @@ def read_request(request: Any, *, probe_key: str | None) -> Inbound:
         tenant=reader.text("tenant") or "",
         deadline_ms=reader.integer("deadline_ms", low=1),
         **_stream_wishes(reader),
+        endpoint=reader.text("endpoint") or "",
+        headers=_headers(parameters),
         is_probe=probe_key is not None and parameters.get(PROBE_PARAMETER) == probe_key,
+        is_routed=bool(parameters.get(ROUTED_PARAMETER, False)),
     )
 
 
@@ -119,6 +126,7 @@ def response_values(chunk: Chunk) -> list[tuple[str, object]]:
         ("num_output_tokens", chunk.num_output_tokens),
         ("output_log_probs", chunk.logprobs),
         ("cum_log_probs", chunk.cumulative_logprob),
+        ("served_by", chunk.served_by),
     ]
     return [(name, value) for name, value in pairs if value is not None]
 
@@ -174,12 +182,21 @@ class _Reader:
 
     def text(self, name: str) -> str | None:
         value = self._values.get(name)
-        raw: Any = self._parameters.get(name) if value is None else _decode(name, _one(name, value))
-        if raw is None or raw == "":
-            return None
-        if not isinstance(raw, str) or len(raw) > 128 or not raw.isprintable():
-            raise InvalidInput(name, "expected a printable text of at most 128 characters")
-        return raw
+        return _short_text(name, self._parameters.get(name) if value is None else _decode(name, _one(name, value)))
+
+
+def _short_text(name: str, raw: Any) -> str | None:
+    if raw is None or raw == "":
+        return None
+    if not isinstance(raw, str) or len(raw) > 128 or not raw.isprintable():
+        raise InvalidInput(name, "expected a printable text of at most 128 characters")
+    return raw
+
+
+def _headers(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """Those that a route may ask for."""
+    found = {key.lower(): _short_text(key, value) for key, value in parameters.items() if key.lower() in ROUTE_HEADERS}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _sampling(reader: _Reader) -> Sampling:
@@ -270,6 +287,6 @@ def _parameters(request: Any) -> dict[str, Any]:
         return {}
     if not isinstance(data, dict):
         return {}
-    named = {_NAME_BY_HEADER.get(str(key).lower(), str(key)): value for key, value in data.items()}
+    named = {_NAME_BY_HEADER[key.lower()]: value for key, value in data.items() if key.lower() in _NAME_BY_HEADER}
     # A parameter of the request itself is more deliberate than a header that a proxy may have set.
-    return {**named, **{name: data[name] for name in _NAME_BY_HEADER.values() if name in data}}
+    return {**named, **data}
