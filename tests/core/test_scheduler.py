@@ -54,7 +54,7 @@ def test_the_whole_life_of_a_request(make_scheduler: Make) -> None:
     assert scheduler.offer("r", prompt_bytes=9, request_class=None, now=1.0) is None
     assert scheduler.snapshot().intake == 1
     answer = scheduler.submit(Request(id="r", prompt_tokens=6, max_tokens=None, arrival_s=1.0), 1.5)
-    assert answer == Accepted(id="r", max_tokens=8)
+    assert answer == Accepted(id="r", max_tokens=8, request_class="interactive")
     assert scheduler.snapshot().queued_by_bucket["0-1k"] == 1
     assert scheduler.step(1.75, QUIET) == (Release(id="r", max_tokens=8, queue_ms=750.0),)
     assert scheduler.snapshot().reserved_blocks == 4  # 6 + 8 tokens in blocks of 4
