@@ -329,6 +329,10 @@ def test_every_refusal_is_counted_under_its_code(make_scheduler: Make) -> None:
     scheduler.check_integrity()
     snapshot = scheduler.snapshot()
     assert {code: n for code, n in snapshot.refused_by_code.items() if n} == {"too_large": 1, "invalid": 2}
+    by_why: dict[str, int] = {}
+    for (_, code, _), n in snapshot.refused_by_why.items():
+        by_why[code] = by_why.get(code, 0) + n
+    assert {code: n for code, n in by_why.items() if n} == {"too_large": 1, "invalid": 2}
     assert (snapshot.offered, snapshot.terminals["refused"], snapshot.intake) == (3, 3, 0)
 
 

@@ -90,7 +90,7 @@ def snapshot(**changes: Any) -> Snapshot:
         refused_by_code={},
         policy_name="p",
         policy_generation=0,
-        refused_by_why={("overloaded", "queue_full"): 0},
+        refused_by_why={("chat", "overloaded", "queue_full"): 0},
         ended_by_class={("chat", "finished"): 4},
         admitted_by_class={"chat": 9},
         gauges={"bias": 1.5, "credit_ms": 250.0, "breaker": 0.0, "breaker_openings": 0.0},

@@ -17,7 +17,8 @@ class Books:
     def __init__(self) -> None:
         self.counts = Counts()
         self.refused_by_code: dict[ErrorCode, int] = dict.fromkeys(ErrorCode, 0)
-        self.refused_by_why: dict[tuple[ErrorCode, Why], int] = {}
+        self.refused_by_why: dict[tuple[str, Why], int] = {}
+        """By class and reason."""
         self.ended: dict[tuple[str, Terminal], int] = {}
         """By class and terminal kind; the sum of `counts.terminals`."""
         self.admitted: dict[str, int] = {}
@@ -56,7 +57,7 @@ class Books:
             entry.request_class = request_class
             self.close(entry, Terminal.REFUSED)
         self.refused_by_code[code] += 1
-        self.refused_by_why[code, why] = self.refused_by_why.get((code, why), 0) + 1
+        self.refused_by_why[request_class, why] = self.refused_by_why.get((request_class, why), 0) + 1
 
     def _count_end(self, request_class: str, terminal: Terminal) -> None:
         self.counts.terminals[terminal] += 1

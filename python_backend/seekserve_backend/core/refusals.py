@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..contract.refusal import ErrorCode
 
-__all__ = ["Refusal", "Why"]
+__all__ = ["CODES", "Refusal", "Why"]
 
 
 class Why(str, enum.Enum):
@@ -25,6 +25,23 @@ class Why(str, enum.Enum):
     DRAINING = "draining"
     SWAPPING = "swapping"
     BREAKER = "breaker"
+
+
+CODES = {
+    Why.INVALID: ErrorCode.INVALID,
+    Why.TOO_LARGE: ErrorCode.TOO_LARGE,
+    Why.INTAKE_FULL: ErrorCode.OVERLOADED,
+    Why.QUEUE_FULL: ErrorCode.OVERLOADED,
+    Why.TOO_LATE: ErrorCode.OVERLOADED,
+    Why.EXPIRED: ErrorCode.EXPIRED,
+    Why.OFFLINE_FULL: ErrorCode.OVERLOADED,
+    Why.RUNG: ErrorCode.OVERLOADED,
+    Why.LATENCY: ErrorCode.OVERLOADED,
+    Why.DRAINING: ErrorCode.NOT_SERVING,
+    Why.SWAPPING: ErrorCode.NOT_SERVING,
+    Why.BREAKER: ErrorCode.NOT_SERVING,
+}
+"""What each travels under."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -170,8 +170,8 @@ class Snapshot:
     refused_by_code: dict[str, int]
     policy_name: str
     policy_generation: int
-    refused_by_why: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """(code, why) -> requests."""
+    refused_by_why: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    """(class, code, why) -> requests."""
     ended_by_class: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """(class, terminal kind) -> requests; adds up to `terminals`."""
     admitted_by_class: Mapping[str, int] = field(default_factory=dict)

@@ -24,7 +24,8 @@ def books(stats: ServiceStats) -> list[Sample]:
     ]
     found += [("requests_admitted_total", {"class": name}, n) for name, n in snap.admitted_by_class.items()]
     found += [
-        ("requests_refused_total", {"code": code, "reason": why}, n) for (code, why), n in snap.refused_by_why.items()
+        ("requests_refused_total", {"class": name, "code": code, "reason": why}, n)
+        for (name, code, why), n in snap.refused_by_why.items()
     ]
     found += [("intake_requests", {}, snap.intake)]
     found += [("queue_requests", {"class": name}, n) for name, n in snap.queued_by_class.items()]
