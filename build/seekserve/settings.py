@@ -12,6 +12,7 @@ Relative paths mean relative to the file, so that it works from any folder.
     kv_cache: {dtype: fp8_e4m3, block_tokens: 32}
     policy: policy.yaml                       # or the policy itself
     server: {host: 127.0.0.1, http_port: 8000, grpc_port: 8001, metrics_port: 8002}
+    monitoring: {objective: 0.995}            # see monitor/choices.py
     paths: {bundle: build/chat, repository: build/repo, backends: build/backends}
 """
 
@@ -42,6 +43,7 @@ __all__ = [
 
 DEFAULT_FILE = "seekserve.yaml"
 _SECTIONS = ("target", "parallel", "workload", "limits", "kv_cache", "memory", "server", "paths")
+_NULLABLE = (*_SECTIONS, "monitoring")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,8 @@ class Settings:
     inputs: Inputs = field(default_factory=Inputs)
     policy: Path | Mapping[str, Any] | Unset = UNSET
     """A policy file, or the policy itself."""
+    monitoring: Mapping[str, Any] = field(default_factory=dict)
+    """As it stands in the file; `render --monitoring` reads it."""
     server: ServerSettings = field(default_factory=ServerSettings)
     paths: PathSettings = field(default_factory=PathSettings)
 
@@ -98,7 +102,7 @@ def load_settings(path: Path) -> Settings:
     data = read_yaml(path, setting="--config")
     if isinstance(data, Mapping):
         # A section whose lines are all commented out reads as null and means: nothing set here.
-        data = {key: {} if value is None and key in _SECTIONS else value for key, value in data.items()}
+        data = {key: {} if value is None and key in _NULLABLE else value for key, value in data.items()}
     try:
         return _read(Fields(data, str(path)), path)
     except ContractError as error:
@@ -114,6 +118,7 @@ def _read(fields: Fields, path: Path) -> Settings:
         checkpoint=_checkpoint(fields, folder),
         inputs=_inputs(fields, sections, path),
         policy=_policy(fields, folder),
+        monitoring=fields.mapping("monitoring", {}),
         server=ServerSettings(
             host=_optional_string(server, "host"),
             http_port=_port(server, "http_port"),

@@ -17,6 +17,7 @@ from .core.repeats import Repeats
 from .core.scheduler import Scheduler
 from .core.types import End, Expire, Phase, Refused, StepReport, Terminal
 from .live import Live
+from .measures import Measures
 from .outbox import Outbox
 from .record import Piece
 from .work import Work
@@ -35,6 +36,7 @@ class Desk:
         self.live: dict[str, Live] = {}
         self.thrown_out: tuple[Live, ...] = ()
         """Kept streams that had to go; whoever looks after departures lets them go."""
+        self.measures = Measures()
 
     def answer(self, live: Live, terminal: Chunk | ErrorLine, *, is_collected: bool = False) -> None:
         """Sends the terminal answer. The caller has told the core, or is about to.
@@ -42,6 +44,8 @@ class Desk:
         `is_collected`: of the engine loop, whose answers leave in order with the pieces of the same step.
         """
         live.is_closed = True
+        if isinstance(terminal, Chunk):
+            self.measures.finished(live, self.clock())
         (self.outbox.put if is_collected else self.outbox.send)(live.lane, live.sink, terminal)
         with self.cond:
             self.live.pop(live.id, None)
@@ -159,7 +163,7 @@ class Desk:
             if live.is_closed or self.live.pop(live.id, None) is None:
                 return
             live.is_joined = False
-            self.core.fail(live.id, self.clock())
+            (self.core.reject if code is ErrorCode.INVALID else self.core.fail)(live.id, self.clock())
             self._quit(live)
         line = ErrorLine(
             code=code, reason=reason, field=field, retry_after_ms=retry_after_ms, request_id=live.public_id

@@ -204,6 +204,7 @@ class EngineLoop:
                 live.queue_ms = max(0.0, (now - live.arrival_s) * 1000.0)
         try:
             engine.add(request)
+            self._desk.measures.taken(live, self._desk.clock())
         except EngineError:
             raise
         except Exception:  # of this request alone, be it its parameters or memory for it
@@ -245,6 +246,7 @@ class EngineLoop:
                 self._take_tokens(event, reasons.get(event.id))
             except Exception:  # of this answer alone; the engine did nothing wrong
                 self._spoiled(event.id)
+        self._desk.measures.step(report)
         self._desk.observe(
             StepReport(
                 step_ms=report.step_ms,
@@ -265,6 +267,9 @@ class EngineLoop:
         if work is None or work.is_over:
             return
         reason = ended.value if ended in (EndReason.STOP, EndReason.LENGTH) else None
+        now = self._desk.clock()
+        for live in work.lives:
+            self._desk.measures.tokens(live, now)
         piece = work.feed(event.token_ids, event.logprobs, reason)
         if piece is None:
             return

@@ -41,6 +41,7 @@ class Live:
         "_is_first",
         "arrival_s",
         "chat_state",
+        "first_token_s",
         "hang_up",
         "has_token",
         "id",
@@ -48,11 +49,13 @@ class Live:
         "is_closed",
         "is_joined",
         "lane",
+        "last_token_s",
         "place",
         "prefix_hashes",
         "prompt_text",
         "public_id",
         "queue_ms",
+        "request_class",
         "sink",
         "token",
         "work",
@@ -82,6 +85,10 @@ class Live:
         """Of a chat: whether its answer begins inside the reasoning."""
         self.prefix_hashes: Sequence[int] = ()
         self.queue_ms = 0.0
+        self.request_class = ""
+        """That the core serves it as; empty before it does."""
+        self.first_token_s: float | None = None
+        self.last_token_s: float | None = None
         self.is_closed = False
         """True once its terminal answer is on the way; everything later about it is ignored."""
         self.hang_up: Callable[[], None] | None = None

@@ -29,6 +29,7 @@ from .exchange import Exchange, Variant
 from .handover import Handover, VariantPort
 from .heartbeats import Heartbeats
 from .live import Live
+from .measures import Observation, Totals
 from .outbox import Outbox, Sink
 from .record import Record
 from .sharing import Sharing
@@ -50,7 +51,12 @@ class ServiceStats:
     snapshot: Snapshot
     engine: EngineStats | None
     engine_kind: str
+    totals: Totals
+    looks_up_prefixes: bool
     outbox_depth: int
+    send_age_s: float
+    stream_silence_s: float | None
+    """The longest that a running request has been without another token; None while none has begun."""
     engine_restarts: int
     engine_loop_age_s: float
     is_broken: bool
@@ -181,13 +187,19 @@ class Service:
         with self._desk.cond:
             snapshot = self._desk.core.snapshot()
             sharing = self._desk.sharing_figures()
+            now = self._clock()
+            silent_s = [now - each.last_token_s for each in self._desk.live.values() if each.last_token_s is not None]
         loop = self._loop
         is_rebuilding = loop.is_rebuilding  # before the age, which is long only while it lasts
         return ServiceStats(
             snapshot=snapshot,
             engine=loop.stats(),
             engine_kind=loop.info.kind,
+            totals=self._desk.measures.totals,
+            looks_up_prefixes=self._prefixes is not None,
             outbox_depth=self._outbox.depth,
+            send_age_s=self._outbox.send_age_s,
+            stream_silence_s=max(silent_s, default=None),
             engine_restarts=loop.restarts,
             # A send that does not return is Triton's gRPC front end standing still: no client gets anything either.
             engine_loop_age_s=max(loop.age_s, self._outbox.send_age_s),
@@ -195,6 +207,10 @@ class Service:
             is_rebuilding=is_rebuilding,
             sharing=sharing,
         )
+
+    def observations(self, most: int) -> list[Observation]:
+        """What was measured of requests and steps and not taken yet, the oldest first."""
+        return self._desk.measures.take(most)
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Waits up to `timeout_s` for what is in flight, then fails the rest: none is left without an answer."""
@@ -287,17 +303,19 @@ class Service:
             return None
         desk, prefixes, work = self._desk, self._prefixes, live.work
         assert work is not None, "tokenised"
-        cached = prefixes.match_tokens(live.prefix_hashes) if prefixes is not None else 0
-        outcome = desk.core.submit(live.core_request(cached), desk.clock(), variants=variants)
+        cached = prefixes.match_tokens(live.prefix_hashes) if prefixes is not None else None
+        outcome = desk.core.submit(live.core_request(cached or 0), desk.clock(), variants=variants)
         desk.cond.notify_all()
         if isinstance(outcome, Refused):
             return refused_line(live, outcome)
         work.granted_tokens = outcome.max_tokens
+        live.request_class = outcome.request_class
         if outcome.route_to is not None:
             work.key = None  # nothing that this engine says, so nothing that others could join
             desk.share(work, (live,))
             self.handover.start(live, outcome.route_to, outcome.max_tokens)
             return None
+        desk.measures.admitted(live, cached)
         if prefixes is not None:
             prefixes.note(live.prefix_hashes)
         if work.key is not None or live.token is not None:

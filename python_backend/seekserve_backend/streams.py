@@ -97,7 +97,8 @@ class Streams:
         try:
             with desk.cond:
                 found, work, record = self._find(live)
-                desk.core.asides.join(live.id, desk.clock(), like=found.id)
+                live.request_class = found.request_class
+                desk.core.asides.join(live.id, desk.clock(), request_class=live.request_class)
                 desk.live[live.id] = live
                 live.is_joined, live.work, live.chat_state = True, work, found.chat_state
                 live.inbound = dataclasses.replace(
@@ -133,7 +134,7 @@ class Streams:
             except ValueError as error:
                 raise InvalidInput("resume_from_bytes", str(error)) from None
         except InvalidInput:
-            desk.core.asides.refuse(ErrorCode.INVALID)
+            desk.core.asides.refuse()
             raise
         return found, work, record
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from seekserve_backend.contract.bundle import KvCache, Limits
 from seekserve_backend.contract.policy import Policy
-from seekserve_backend.contract.refusal import ErrorCode
 from seekserve_backend.core.scheduler import Scheduler
 from seekserve_backend.core.types import Accepted, Phase, Request, Terminal
 
@@ -31,7 +30,7 @@ def test_the_books_balance_at_every_moment(lives: list[tuple[bool, Terminal | st
         id = f"r{n}"
         if from_intake:
             offer(made, id)
-        made.asides.join(id, 0.0)
+        made.asides.join(id, 0.0, request_class="interactive")
         assert made.snapshot().joined == 1
         made.check_integrity()
         if isinstance(end, Terminal):
@@ -51,7 +50,7 @@ def test_the_books_balance_at_every_moment(lives: list[tuple[bool, Terminal | st
 
 def test_a_refusal_is_counted_with_its_code() -> None:
     made = core()
-    made.asides.refuse(ErrorCode.INVALID)
+    made.asides.refuse()
     made.check_integrity()
     assert (made.snapshot().offered, made.snapshot().refused_by_code["invalid"]) == (1, 1)
 

@@ -106,7 +106,7 @@ def test_what_the_other_model_refuses_is_served_here(pair: tuple[Server, Path]) 
     answer = ask(server, "word " * 40, parameters=DRAFT)
     assert (answer.served_by, answer.completion_tokens) == (None, 8)
     until_ended(server, "spare", "refused", refused)
-    assert server.metric("seekserve_routes_taken_back", "front") >= 1
+    assert server.metric("seekserve_routes_taken_back_total", "front") >= 1
 
 
 def test_a_cancel_reaches_the_other_model(pair: tuple[Server, Path]) -> None:

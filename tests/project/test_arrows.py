@@ -25,6 +25,7 @@ SERVICE = (
     "heartbeats",
     "live",
     "logprobs",
+    "measures",
     "outbox",
     "prompts",
     "record",

@@ -56,6 +56,13 @@ __all__ = ["command"]
 @click.option(
     "--base-image", metavar="IMAGE", help="For --dockerfile. [default: NVIDIA's for the TensorRT-LLM version]"
 )
+@click.option(
+    "--monitoring",
+    is_flag=False,
+    flag_value="",
+    metavar="[PATH]",
+    help="Write Prometheus, Alertmanager and Grafana files too. [default PATH: REPO.monitoring beside REPO]",
+)
 @click.option("--config", type=click.Path(path_type=Path), help="File of choices. [default: ./seekserve.yaml]")
 @click.option("--force", is_flag=True, help="Replace what render made even if it was edited since.")
 @click.option("--dry-run", is_flag=True, help="Print the files that would be written, write nothing.")
@@ -66,8 +73,9 @@ def command(config: Path | None, as_json: bool, **flags: Any) -> None:
     Only the models' own folders are touched. The result is read back through Triton's schema before anything is
     written.
     """
+    from seekserve.monitor.files import monitoring_files
     from seekserve.repository.publish import RenderRequest, publish
     from seekserve.settings import announced_settings
 
-    report = publish(RenderRequest(**flags), announced_settings(config))
+    report = publish(RenderRequest(**flags), announced_settings(config), monitoring_files)
     click.echo(report.json_text() if as_json else report.text())

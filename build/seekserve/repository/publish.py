@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,10 +21,12 @@ from .policy import policy_from_data, read_policy
 from .publish_report import DockerReport, RenderReport
 from .read_inputs import find_stock_files, has_paged_context, parse_parameters, read_llm_args
 from .render import TOPOLOGIES, Rendering, RenderOptions, render
-from .write import WriteResult, plan_write, write_models
+from .write import WriteResult, plan_folder, plan_write, write_models
 
-__all__ = ["DEFAULT_DOCKERFILE", "RenderReport", "RenderRequest", "publish"]
+__all__ = ["DEFAULT_DOCKERFILE", "DEFAULT_MONITORING", "MakeMonitoring", "RenderReport", "RenderRequest", "publish"]
 
+DEFAULT_MONITORING = ""
+"""Stands for `REPOSITORY.monitoring`, beside the repository."""
 DEFAULT_DOCKERFILE = ""
 """Stands for `REPOSITORY.docker/Dockerfile`, beside the repository."""
 _PORTS = (8000, 8001, 8002)
@@ -51,6 +53,8 @@ class RenderRequest:
     dockerfile: str | None = None
     """A path, or DEFAULT_DOCKERFILE; None: no Dockerfile."""
     base_image: str | None = None
+    monitoring: str | None = None
+    """A folder, or DEFAULT_MONITORING; None: no monitoring files."""
     force: bool = False
     dry_run: bool = False
 
@@ -62,8 +66,12 @@ class _Places:
     ports: tuple[int, int, int] = field(default=_PORTS)
 
 
-def publish(request: RenderRequest, settings: Settings) -> RenderReport:
-    """Renders and, unless `dry_run`, writes."""
+MakeMonitoring = Callable[[Policy, Settings, int], Mapping[str, str]]
+"""(policy, settings, Triton's metrics port) -> path inside the folder -> text."""
+
+
+def publish(request: RenderRequest, settings: Settings, make_monitoring: MakeMonitoring | None = None) -> RenderReport:
+    """Renders and, unless `dry_run`, writes. `make_monitoring` is asked where the request wants monitoring files."""
     _check_flags(request)
     places = _places(request, settings)
     bundle = open_bundle(places.bundle_dir)
@@ -73,8 +81,14 @@ def publish(request: RenderRequest, settings: Settings) -> RenderReport:
     check_files(rendering.files, rendering.models)
     results = _plan(request, places, rendering)
     docker = None if request.dockerfile is None else _docker(request, places, bundle, options)
+    monitoring = None
+    if request.monitoring is not None and make_monitoring is not None:
+        assert policy is not None, "flags were checked"
+        files = make_monitoring(policy, settings, places.ports[2])
+        folder = _monitoring_folder(request.monitoring, places.repository)
+        monitoring = plan_folder(folder, files, force=request.force, what="folder")
     if not request.dry_run:
-        write_models(results)
+        write_models([*results, *([] if monitoring is None else [monitoring])])
         if docker is not None:
             from .docker_file import write_dockerfile
 
@@ -91,6 +105,7 @@ def publish(request: RenderRequest, settings: Settings) -> RenderReport:
         warnings=rendering.warnings,
         stock_files=options.stock_files,
         docker=docker,
+        monitoring=monitoring,
         dry_run=request.dry_run,
     )
 
@@ -105,6 +120,7 @@ def _check_flags(request: RenderRequest) -> None:
         "--stock-model-dir": (request.stock_model_dir, ("llmapi",)),
         "--cancellation-check-ms": (request.cancellation_check_ms, ("stock-engine", "llmapi")),
         "--policy": (request.policy, ("integrated", "stock-engine")),
+        "--monitoring": (request.monitoring is not None, ("integrated", "stock-engine")),
     }
     for flag, (value, topologies) in needs.items():
         if value and request.topology not in topologies:
@@ -192,6 +208,17 @@ def _docker(request: RenderRequest, places: _Places, bundle: Bundle, options: Re
     result = plan_dockerfile(request.dockerfile or "", text, repository=places.repository, force=request.force)
     commands = [*build_commands(result.folder, container), container.run()]
     return DockerReport(file=result, image=image.name, image_source=image.source, commands=tuple(map(tuple, commands)))
+
+
+def _monitoring_folder(given: str, repository: Path) -> Path:
+    default = repository.with_name(f"{repository.name}.monitoring")
+    folder = Path(given).expanduser().absolute() if given else default
+    if folder == repository or repository in folder.parents:
+        raise InputError(
+            f"--monitoring {folder} lies inside the repository {repository}, which holds models only",
+            hint=f"leave the path out: it goes to {default}",
+        )
+    return folder
 
 
 def _pick(flag: Path | None, setting: Path | Unset, question: str, hint: str) -> Path:

@@ -45,6 +45,7 @@ class RenderReport:
     warnings: tuple[str, ...]
     stock_files: StockFiles | None
     docker: DockerReport | None
+    monitoring: WriteResult | None
     dry_run: bool
 
     @property
@@ -82,6 +83,13 @@ class RenderReport:
                 "commands": [list(command) for command in self.docker.commands],
                 **({"text": next(iter(self.docker.file.files.values()))} if self.dry_run else {}),
             }
+        if self.monitoring is not None:
+            made = self.monitoring.files
+            data["monitoring"] = {
+                "folder": str(self.monitoring.folder),
+                "action": self.monitoring.action,
+                "files": dict(made) if self.dry_run else sorted(made),
+            }
         return json_text(data)
 
     def text(self) -> str:
@@ -89,6 +97,7 @@ class RenderReport:
         lines += [f"  warning: {warning}" for warning in self.warnings]
         if self.dry_run:
             written = [*self.results, *([] if self.docker is None else [self.docker.file])]
+            written += [] if self.monitoring is None else [self.monitoring]
             for path, text in (item for result in written for item in result.files.items()):
                 lines += ["", f"--- {path}", *text.splitlines()]
         return "\n".join([*lines, *self._next_steps()])
@@ -127,6 +136,9 @@ class RenderReport:
             rows.append(
                 ("Dockerfile", f"{self.docker.file.folder} on {self.docker.image} ({self.docker.image_source})")
             )
+        if self.monitoring is not None:
+            names = [path.partition("/")[2] for path in self.monitoring.files]
+            rows.append(("monitoring", f"{self.monitoring.folder}: {', '.join(names)}"))
         return rows
 
     def _next_steps(self) -> Iterator[str]:

@@ -20,7 +20,7 @@ from seekserve_backend.contract.bundle import BUNDLE_FILE
 
 from .check import repository_problems
 
-__all__ = ["MANIFEST_FILE", "WriteResult", "plan_write", "write_model", "write_models"]
+__all__ = ["MANIFEST_FILE", "WriteResult", "plan_folder", "plan_write", "write_model", "write_models"]
 
 MANIFEST_FILE = "rendered.json"
 
@@ -48,15 +48,24 @@ def plan_write(
     `beside`: models that are written in the same run, each judged by its own plan.
     """
     _check_repository(repository, {model_name, *beside}, bundle_dir)
-    inside = {path.removeprefix(f"{model_name}/"): text for path, text in files.items()}
-    complete = {**files, f"{model_name}/{MANIFEST_FILE}": _manifest(inside)}
-    folder = repository / model_name
+    return _plan(repository / model_name, files, force=force, what="model folder")
+
+
+def plan_folder(folder: Path, inside: Mapping[str, str], *, force: bool, what: str) -> WriteResult:
+    """The same for a folder that is no model: files by their paths inside it. `what` it is called in errors."""
+    files = {f"{folder.name}/{path}": text for path, text in inside.items()}
+    return _plan(folder, files, force=force, what=what)
+
+
+def _plan(folder: Path, files: Mapping[str, str], *, force: bool, what: str) -> WriteResult:
+    inside = {path.removeprefix(f"{folder.name}/"): text for path, text in files.items()}
+    complete = {**files, f"{folder.name}/{MANIFEST_FILE}": _manifest(inside)}
     if not (folder.exists() or folder.is_symlink()):
         return WriteResult(folder=folder, action="create", files=complete)
     changes = _changes(folder, inside)
     if changes and not force:
         raise TargetExists(
-            problems_text(f"model folder {folder} was changed since it was rendered", changes),
+            problems_text(f"{what} {folder} was changed since it was rendered", changes),
             hint="move the changes away, or replace the folder with --force",
         )
     is_recorded = _read_manifest(folder / MANIFEST_FILE) == _hashes(inside)

@@ -6,9 +6,11 @@ and reserve never see them, because they cost the engine nothing.
 
 from __future__ import annotations
 
+from ..contract.metric_names import UNKNOWN_CLASS
 from ..contract.refusal import ErrorCode
 from .books import Books
 from .entry import Entry
+from .refusals import Why
 from .types import Phase, Terminal
 
 __all__ = ["Asides"]
@@ -18,14 +20,13 @@ class Asides:
     def __init__(self, books: Books) -> None:
         self._books = books
 
-    def join(self, id: str, now: float, *, like: str = "") -> None:
-        """From intake, or straight away: then it counts as offered here, of the class of `like`, if that is still
-        there. Raises ValueError for one that has work."""
+    def join(self, id: str, now: float, *, request_class: str = UNKNOWN_CLASS) -> None:
+        """From intake, or straight away: then it counts as offered here. Raises ValueError for one that has work."""
         entry = self._books.live.get(id)
         if entry is None:
-            other = self._books.live.get(like)
-            name = "" if other is None else other.request_class
-            self._books.open(Entry(id=id, phase=Phase.JOINED, arrival_s=now, request_class=name, is_probe=False))
+            self._books.open(
+                Entry(id=id, phase=Phase.JOINED, arrival_s=now, request_class=request_class, is_probe=False)
+            )
         elif entry.phase is Phase.INTAKE:
             self._books.move(entry, Phase.JOINED)
         else:
@@ -38,9 +39,9 @@ class Asides:
     def settle(self, id: str, terminal: Terminal) -> None:
         self._books.close(self._joined(id), terminal)
 
-    def refuse(self, code: ErrorCode) -> None:
-        """One that never was let in."""
-        self._books.refuse(code, None)
+    def refuse(self) -> None:
+        """One that never was let in: it came for something that is not there."""
+        self._books.refuse(ErrorCode.INVALID, Why.INVALID, None, UNKNOWN_CLASS)
 
     def is_open(self, id: str) -> bool:
         """False once the core has ended it, though the news may still be on the way."""

@@ -8,7 +8,7 @@ from ..contract.classes import ClassPolicy
 from ..contract.policy import Policy
 from ..contract.refusal import ErrorCode
 from ..contract.routes import ANY_TENANT, TYPE_HEADER, Origin
-from .refusals import Refusal
+from .refusals import Refusal, Why
 
 __all__ = ["NOWHERE", "bound_sampling", "choose_class"]
 
@@ -39,6 +39,7 @@ def choose_class(policy: Policy, named: str | None, origin: Origin) -> str | Ref
         return allowed[0]
     return Refusal(
         code=ErrorCode.INVALID,
+        why=Why.INVALID,
         field="request_class",
         reason=f"request_class {named!r} is not for tenant {origin.tenant[:_SHOWN_CHARS]!r}, who may use "
         f"{', '.join(allowed)}; send one of them, or none",
@@ -66,6 +67,7 @@ def bound_sampling(name: str, rules: ClassPolicy, given: Mapping[str, float]) ->
             if bound.outside == "refuse":
                 return Refusal(
                     code=ErrorCode.INVALID,
+                    why=Why.INVALID,
                     field=parameter,
                     reason=f"{parameter} is {value:g}, class {name} takes {bound.text}",
                 )

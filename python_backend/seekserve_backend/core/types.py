@@ -81,6 +81,8 @@ class Accepted(NamedTuple):
     id: str
     max_tokens: int
     """What it may produce, after clamping."""
+    request_class: str = ""
+    """The class that it is served as."""
     route_to: str | None = None
     """Not queued here: the model that it is to be handed on to."""
 
@@ -187,5 +189,11 @@ class Snapshot:
     """Requests that receive the answer of another."""
     routed: int = 0
     """Handed on to another model and not ended."""
+    refused_by_why: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    """(class, code, why) -> requests."""
+    ended_by_class: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """(class, terminal kind) -> requests; adds up to `terminals`."""
+    admitted_by_class: Mapping[str, int] = field(default_factory=dict)
+    """Let into the queue."""
     gauges: Mapping[str, float] = field(default_factory=dict)
     """What the policy's gate knows about itself: pressure, credit, bias ..."""

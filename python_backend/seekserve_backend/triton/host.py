@@ -88,13 +88,15 @@ class Host:
         )
         self._streams = (_optional_parameter(config, "streaming") or "true") == "true"
         self._instances = _instances(config)
-        metrics = Metrics(utils, model)
+        self._metrics = Metrics(
+            utils, model, instance=str(args["model_instance_name"]), observations=self._service.observations
+        )
         self._watch = PolicyWatch(policy_file, policy, refusals=self._refusals, apply=self._service.replace_policy)
         self._monitor = Monitor(
             model=model,
             run_dir=Path(run_dir) if run_dir else None,
             stats=self._service.stats,
-            flush=metrics.flush,
+            flush=self._metrics.flush,
             swap_state=orders.look,
             look=self._look,
         )
@@ -153,7 +155,8 @@ class Host:
             if not self._is_stopped:
                 self._is_stopped = True
                 self._service.stop()
-                self._monitor.stop()
+                if self._monitor.stop():
+                    self._metrics.close()
 
 
 def read_variant(bundle_dir: Path, config: dict[str, Any]) -> Variant:

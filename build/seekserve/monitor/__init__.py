@@ -1,0 +1,1 @@
+"""What the operator sees: Prometheus, Alertmanager and Grafana files from data."""
