@@ -20,12 +20,10 @@ from .text.chat.conversation import Message, parse_messages
 from .text.chat.errors import ChatError
 from .text.chat.formats import BuiltInFormat, built_in_format
 from .text.chat.options import ChatOptions, parse_options
+from .text.chat.wording import CHAT_TEXTS_FILE
 from .text.reasoning import THINK_END, THINK_START
 
-__all__ = ["CHAT_TEXTS_FILE", "PromptEncoder"]
-
-CHAT_TEXTS_FILE = "chat_texts.json"
-"""Beside tokenizer.json: the sentences of the release's own encoder, where the build found one."""
+__all__ = ["PromptEncoder"]
 
 
 class PromptEncoder:

@@ -82,8 +82,6 @@ def _check(facts: TokenizerFacts, config: ModelConfig | None, findings: Collecto
             TOKENIZER_CONFIG,
             f"model_max_length {tokens:,} is below max_position_embeddings {limit:,}; it does not limit the engine",
         )
-    if facts.chat_template is None:
-        findings.note("chat-template-missing", TOKENIZER_CONFIG, "has no chat_template; only raw prompts can be served")
 
 
 def _optional(path: Path, findings: Collector) -> dict[str, Any]:
