@@ -15,7 +15,7 @@ from typing import Any, Final
 from .config import ModelConfig, read_json, token_ids
 from .findings import Collector
 
-__all__ = ["TokenizerFacts", "read_tokenizer"]
+__all__ = ["TOKENIZER_CONFIG", "TokenizerFacts", "read_tokenizer"]
 
 GENERATION: Final = "generation_config.json"
 TOKENIZER_CONFIG: Final = "tokenizer_config.json"
