@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -42,8 +42,17 @@ def _expire(watched: Watched, loop: asyncio.AbstractEventLoop, timer: list[async
 class AsyncStream(AsyncIterator[Delta]):
     """Deltas of one answer; an async context manager. The request is sent by the first `async for` or `async with`."""
 
-    def __init__(self, client: AsyncClient, request: GenerateRequest) -> None:
+    def __init__(
+        self,
+        client: AsyncClient,
+        request: GenerateRequest,
+        *,
+        model: str | None = None,
+        metadata: Sequence[tuple[str, str]] = (),
+    ) -> None:
         self._client = client
+        self._model = model
+        self._metadata = tuple(metadata) or None
         self._url = client.url
         # Encoded now, so that bad input is reported where the stream is made; the model's name may still be unknown.
         self._message = encode(request, "")
@@ -66,6 +75,11 @@ class AsyncStream(AsyncIterator[Delta]):
         """What arrived so far; kept when the request fails in the middle."""
         return self._assembler.text
 
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """What the server says beside the answer, by output name; complete once the first delta is here."""
+        return self._assembler.notes
+
     async def __anext__(self) -> Delta:
         while self._is_open:
             watched = self._watched or await self._start()
@@ -86,11 +100,11 @@ class AsyncStream(AsyncIterator[Delta]):
         raise StopAsyncIteration
 
     async def _start(self) -> Watched:
-        self._message.model_name = await self._client.model()
+        self._message.model_name = self._model or await self._client.model()
         self._loop = asyncio.get_running_loop()
         now_s = time.perf_counter()
         self._assembler.sent_at_s = now_s
-        call = self._client.calls().infer(self._message)
+        call = self._client.calls().infer(self._message, metadata=self._metadata)
         self._watched = Watched(call, now_s + self._client.idle_timeout_s)
         self._arm(self._watched, self._client.idle_timeout_s)
         return self._watched
@@ -204,9 +218,12 @@ class AsyncClient:
                 pass
             return stream.completion
 
-    def stream(self, request: GenerateRequest) -> AsyncStream:
-        """The deltas come from iterating over the result."""
-        return AsyncStream(self, request)
+    def stream(
+        self, request: GenerateRequest, *, model: str | None = None, metadata: Sequence[tuple[str, str]] = ()
+    ) -> AsyncStream:
+        """The deltas come from iterating over the result. `model` goes before the client's own; `metadata` travels as
+        gRPC headers (a trace context)."""
+        return AsyncStream(self, request, model=model, metadata=metadata)
 
     async def model(self) -> str:
         """The model that requests go to; found once when it was not given."""
@@ -225,14 +242,15 @@ class AsyncClient:
         index = await self._control(self.calls().repository_index, service_pb2.RepositoryIndexRequest(ready=True))
         return tuple(entry.name for entry in index.models)
 
-    async def is_ready(self) -> bool:
-        """As for the blocking client: not a proof that the model answers."""
+    async def is_ready(self, model: str | None = None) -> bool:
+        """As for the blocking client: not a proof that the model answers. `model` goes before the client's own."""
+        asked = model or self._model
         try:
             server = await self._control(self.calls().server_ready, service_pb2.ServerReadyRequest())
-            if not server.ready or self._model is None:
+            if not server.ready or asked is None:
                 return bool(server.ready)
-            model = service_pb2.ModelReadyRequest(name=self._model)
-            return bool((await self._control(self.calls().model_ready, model)).ready)
+            question = service_pb2.ModelReadyRequest(name=asked)
+            return bool((await self._control(self.calls().model_ready, question)).ready)
         except ServerError:
             return False
 

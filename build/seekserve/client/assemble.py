@@ -17,6 +17,8 @@ from seekserve.errors import ProtocolError
 
 __all__ = ["Assembler", "TextKind"]
 
+_NOTES = ("chat_format", "resume_token")
+
 
 class TextKind(enum.Enum):
     """What a server puts into `text_output`."""
@@ -43,6 +45,9 @@ class Assembler:
         self._completion_tokens: int | None = None
         self._queue_ms: float | None = None
         self._logprobs: list[float] = []
+        self._fresh_logprobs: tuple[float, ...] = ()
+        self.notes: dict[str, str] = {}
+        """What the server says of the request beside the answer, by output name: chat_format, resume_token."""
         self._cumulative_logprob: float | None = None
         self._ttft_s: float | None = None
         self._ended_at_s: float | None = None
@@ -121,9 +126,11 @@ class Assembler:
             elif name == "queue_ms":
                 self._queue_ms = float(wire.read_number(tensor, content))
             elif name == "output_log_probs":
-                self._logprobs += wire.read_numbers(tensor, content)
+                self._fresh_logprobs += wire.read_numbers(tensor, content)
             elif name == "cum_log_probs":
                 (self._cumulative_logprob,) = wire.read_numbers(tensor, content)
+            elif name in _NOTES:
+                self.notes[name] = wire.read_text(tensor, content).decode("utf-8", "replace")
         return added
 
     def _added(self, text: bytes) -> bytes:
@@ -139,7 +146,9 @@ class Assembler:
         return added
 
     def _add(self, text: str, now_s: float) -> Delta:
-        delta = Delta(text, self._completion_tokens, self._queue_ms, now_s - self.sent_at_s)
+        logprobs, self._fresh_logprobs = self._fresh_logprobs, ()
+        self._logprobs += logprobs
+        delta = Delta(text, self._completion_tokens, self._queue_ms, now_s - self.sent_at_s, logprobs)
         if text and self._ttft_s is None:
             self._ttft_s = delta.at_s
         self._deltas.append(delta)

@@ -44,6 +44,16 @@ class GenerateRequest:
     deadline_ms: int | None = None
     """Time from arrival to first token, after which the answer is useless to the caller."""
     request_id: str | None = None
+    chat_options: Mapping[str, Any] | None = None
+    """Beside `messages`: tools, tool_choice, chat_template_kwargs, reasoning_effort, thinking."""
+    exclude_input_in_output: bool | None = None
+    """False: the output begins with the prompt (raw prompts only)."""
+    guided_decoding_guide_type: str | None = None
+    """json, json_schema, regex or ebnf_grammar, where the engine has them; `guided_decoding_guide` says what."""
+    guided_decoding_guide: str | None = None
+    resumable: bool | None = None
+    """True: the first response carries a token with which an interrupted answer can be continued."""
+    resume_token: str | None = None
     stream: bool = True
     """False: the server answers with one response at the end."""
     parameters: Mapping[str, str | int | float | bool] = field(default_factory=dict)
@@ -77,6 +87,8 @@ class Delta(NamedTuple):
     queue_ms: float | None
     at_s: float
     """When it arrived, in seconds since the request was sent."""
+    logprobs: tuple[float, ...] = ()
+    """Of the tokens whose text this piece completes; empty unless asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
