@@ -17,7 +17,7 @@ from seekserve.errors import ProtocolError
 
 __all__ = ["Assembler", "TextKind"]
 
-_NOTES = ("chat_format", "resume_token")
+_NOTES = ("chat_state", "resume_token")
 
 
 class TextKind(enum.Enum):
@@ -47,7 +47,7 @@ class Assembler:
         self._logprobs: list[float] = []
         self._fresh_logprobs: tuple[float, ...] = ()
         self.notes: dict[str, str] = {}
-        """What the server says of the request beside the answer, by output name: chat_format, resume_token."""
+        """What the server says of the request beside the answer, by output name: chat_state, resume_token."""
         self._cumulative_logprob: float | None = None
         self._ttft_s: float | None = None
         self._ended_at_s: float | None = None
