@@ -31,7 +31,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import gatewaylib
 from benchlib import Ratio, paired, percentile, seekserve, server, synthetic_bundle, workspace
 from gatewaylib import run_load
-from livelib import with_step_model
 
 from seekserve_backend.contract.step_model import StepModel
 
@@ -75,7 +74,11 @@ def overheads(direct: str, bare: str, gateway: str, *, rounds: int, requests: in
     figures = []
     for _ in range(rounds + 1):
         figures.append(
-            (first_ms("direct", direct, requests), first_ms("http", bare, requests), first_ms("http", gateway, requests))
+            (
+                first_ms("direct", direct, requests),
+                first_ms("http", bare, requests),
+                first_ms("http", gateway, requests),
+            )
         )
     added = [(g - d, b - d) for d, b, g in figures[1:]]
     ratios = sorted(g / b for g, b in added)
@@ -90,9 +93,9 @@ def overheads(direct: str, bare: str, gateway: str, *, rounds: int, requests: in
 
 def rates(name: str, direct: str, gateway: str, model: str, args: argparse.Namespace, requests: int) -> Ratio:
     def rate(kind: str, url: str) -> Callable[[], float]:
-        return lambda: run_load(
-            kind, url, model, streams=args.streams, requests=requests, tokens=args.tokens
-        ).tokens_per_s
+        return lambda: (
+            run_load(kind, url, model, streams=args.streams, requests=requests, tokens=args.tokens).tokens_per_s
+        )
 
     return paired(name, rate("http", gateway), rate("direct", direct), pairs=args.pairs)
 
@@ -108,9 +111,9 @@ def main() -> None:
         os.environ["XDG_STATE_HOME"] = str(folder / "state")
         repository, backends = folder / "repository", folder / "backends"
         seekserve("render", synthetic_bundle(folder / "free", name=FREE), "--out", repository)
-        seekserve("render", with_step_model(synthetic_bundle(folder / "paced", name=PACED), PACE), "--out", repository)
+        seekserve("render", synthetic_bundle(folder / "paced", name=PACED, step_model=PACE), "--out", repository)
         seekserve("install-backend", backends)
-        tail = f'data: {{"usage":{{"completion_tokens": 2}}}}\n\ndata: [DONE]\n\n'
+        tail = 'data: {"usage":{"completion_tokens": 2}}\n\ndata: [DONE]\n\n'
         with server(repository, backends, folder) as launch:
             direct = launch.grpc_address
             bare_command = (gatewaylib.__file__, "bare", direct, FREE, 2, EVENT, tail)
