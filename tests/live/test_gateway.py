@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -19,7 +20,7 @@ openai = pytest.importorskip("openai", reason="not installed: openai (the test e
 from tests.live.conftest import TINY, Server
 from tests.live.test_safety import settled_counts
 
-from seekserve.data import task_file
+from seekserve.data import task_file, tiny_checkpoint_folder
 
 SUM = [{"role": "user", "content": "What is 37 + 48?"}]
 RECITAL = json.loads(task_file("reciting").read_text(encoding="utf-8").splitlines()[0])
@@ -147,3 +148,27 @@ def test_the_request_log_has_a_line_for_each_request_and_no_prompt(client: Any, 
     assert {"status": 200, "model": TINY, "finish_reason": "stop", "stream": False}.items() <= line.items()
     assert line["queue_ms"] >= 0
     assert "37 + 48" not in text
+
+
+AIPERF = (
+    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seekserve" / "aiperf-0.13.0" / "bin" / "aiperf"
+)
+
+
+@pytest.mark.aiperf
+@pytest.mark.skipif(not AIPERF.exists(), reason="not installed: AIPerf (scripts/ci_packages.sh installs it)")
+def test_a_complete_aiperf_run_agrees_with_the_server_on_every_token(gateway: GatewayProcess, tmp_path: Path) -> None:
+    """Its own count from the text, the usage that the gateway sends, and what was asked for are the same number."""
+    load = ("--concurrency", "4", "--request-count", "20", "--isl", "64", "--osl", "24")
+    where = ("--url", gateway.url, "--model", TINY, "--endpoint-type", "chat", "--streaming")
+    text = ("--tokenizer", str(tiny_checkpoint_folder()), "--ui", "none", "--artifact-dir", str(tmp_path))
+    done = subprocess.run(
+        [str(AIPERF), "profile", *where, *load, *text], capture_output=True, text=True, timeout=300, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    report = json.loads((tmp_path / "profile_export_aiperf.json").read_text(encoding="utf-8"))
+    assert (report["request_count"]["avg"], report["request_error_rate"]["avg"]) == (20, 0)
+    assert (report["error_summary"], report["was_cancelled"]) == ([], False)
+    assert report["total_usage_completion_tokens"]["avg"] == 20 * 24
+    assert report["output_sequence_length"]["sum"] == 20 * 24
+    assert 0 < report["time_to_first_token"]["min"] < report["request_latency"]["max"]
