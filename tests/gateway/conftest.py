@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,40 +11,24 @@ pytest.importorskip("starlette", reason="not installed: starlette (the gateway e
 
 from tests.client.fake_server import Running
 
+from seekserve.gateway.beside import GatewayThread
 from seekserve.gateway.options import GatewayOptions, read_backend
-from seekserve.gateway.run import Gateway
 
 PATIENCE_S = 30.0
 
 
 class RunningGateway:
-    """A gateway on a loop of its own thread, behind a port on loopback."""
+    """A gateway behind a port on loopback, and a client for it."""
 
     def __init__(self, options: GatewayOptions, env: dict[str, str]) -> None:
         self.said: list[str] = []
-        self._is_ready = threading.Event()
-        self.gateway = Gateway(options, env, say=self._say)
-        self.url = self.gateway.url
-        self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
-        self._thread.start()
-        assert self._is_ready.wait(PATIENCE_S), self.said
+        self._thread = GatewayThread(options, env, say=self.said.append).start()
+        self.url = self._thread.url
         self.client = httpx.Client(base_url=self.url, timeout=PATIENCE_S, trust_env=False)
-
-    def _say(self, text: str) -> None:
-        self.said.append(text)
-        if text.startswith("listening"):
-            self._is_ready.set()
-
-    def _run(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._loop.run_until_complete(self.gateway.serve())
-        self._loop.close()
 
     def stop(self) -> None:
         self.client.close()
-        self._loop.call_soon_threadsafe(self.gateway.stop)
-        self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive()
+        self._thread.stop()
 
     def post(self, path: str, body: dict[str, Any], **headers: str) -> httpx.Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}

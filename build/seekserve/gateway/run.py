@@ -133,5 +133,5 @@ def _warnings(options: GatewayOptions, keys: KeyRing) -> list[str]:
     if not is_loopback_host(options.host) and options.tls_certificate is None:
         out.append(f"{options.host} is public and TLS is off: keys and prompts travel in the clear; give --tls-cert")
     if not len(keys):
-        out.append("no API keys: whoever reaches this address may ask, under any tenant")
+        out.append("no API keys: everyone on this machine may ask, under any tenant")
     return out
