@@ -1,5 +1,6 @@
 """The load of `bench_gateway.py`, as a process of its own that costs as little as Python allows, and the bare proxy.
 
+    python gatewaylib.py raw    HOST:PORT MODEL STREAMS REQUESTS TOKENS
     python gatewaylib.py direct HOST:PORT MODEL STREAMS REQUESTS TOKENS
     python gatewaylib.py http   HOST:PORT MODEL STREAMS REQUESTS TOKENS
 
@@ -33,8 +34,7 @@ async def spread(ask: Ask, *, streams: int, requests: int) -> tuple[float, list[
     firsts: list[float] = []
 
     async def one() -> None:
-        for _ in range(requests // streams):
-            firsts.append(await ask())
+        firsts.extend([await ask() for _ in range(requests // streams)])
 
     started = time.perf_counter()
     await asyncio.gather(*(one() for _ in range(streams)))
@@ -54,6 +54,27 @@ async def direct(url: str, model: str, streams: int, requests: int, tokens: int)
                 async for _ in stream:
                     first = first or time.perf_counter() - started
             assert stream.completion.completion_tokens == tokens, stream.completion.completion_tokens
+            return first
+
+        await ask()
+        return await spread(ask, streams=streams, requests=requests)
+
+
+async def raw(url: str, model: str, streams: int, requests: int, tokens: int) -> tuple[float, list[float]]:
+    """The bytes of gRPC alone, nothing read of them: what every way to the server has in common."""
+    import grpc
+
+    from benchlib import encode_request
+
+    request = encode_request(model, PROMPT, tokens, min_tokens=tokens)
+    async with grpc.aio.insecure_channel(url) as channel:
+        call = channel.unary_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+
+        async def ask() -> float:
+            started = time.perf_counter()
+            first = 0.0
+            async for _ in call(request):
+                first = first or time.perf_counter() - started
             return first
 
         await ask()
@@ -86,7 +107,8 @@ async def http(url: str, model: str, streams: int, requests: int, tokens: int) -
             if not first and b"data: " in data:
                 first = time.perf_counter() - started
             tail = (tail + data)[-4096:]
-        assert b"[DONE]" in tail and b'"completion_tokens": %d' % tokens in tail, tail
+        assert b"[DONE]" in tail, tail
+        assert b'"completion_tokens": %d' % tokens in tail, tail
         idle.append((reader, writer))
         return first
 
@@ -114,7 +136,7 @@ def main() -> None:
 
     kind, url, model = sys.argv[1:4]
     streams, requests, tokens = map(int, sys.argv[4:7])
-    load = {"direct": direct, "http": http}[kind]
+    load = {"raw": raw, "direct": direct, "http": http}[kind]
     wall_s, firsts = uvloop.run(load(url, model, streams, requests, tokens))
     print(json.dumps({"wall_s": wall_s, "tokens": len(firsts) * tokens, "first_ms": [f * 1000 for f in firsts]}))
 

@@ -25,6 +25,8 @@ class Inbound:
     client_id: str = ""
     text: bytes | None = None
     messages: bytes | None = None
+    chat_options: bytes | None = None
+    """JSON, only beside messages."""
     input_ids: tuple[int, ...] | None = None
     max_tokens: int | None = None
     stream: bool = False
@@ -45,7 +47,9 @@ class Inbound:
     def prompt_bytes(self) -> int:
         if self.input_ids is not None:
             return 4 * len(self.input_ids)
-        return len(self.text if self.text is not None else self.messages or b"")
+        if self.text is not None:
+            return len(self.text)
+        return len(self.messages or b"") + len(self.chat_options or b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,3 +66,5 @@ class Chunk:
     logprobs: tuple[float, ...] | None = None
     """Of the tokens whose text this chunk completes."""
     cumulative_logprob: float | None = None
+    chat_state: str | None = None
+    """Where a chat's answer begins: `thinking` or `content`. On the first response."""

@@ -20,6 +20,7 @@ class Live:
         "_held",
         "_is_first",
         "arrival_s",
+        "chat_state",
         "completion_tokens",
         "detokenizer",
         "id",
@@ -41,6 +42,8 @@ class Live:
         self.lane = lane
         self.prompt_ids: tuple[int, ...] = ()
         self.prompt_text = ""
+        self.chat_state: str | None = None
+        """Of a chat: whether its answer begins inside the reasoning."""
         self.detokenizer: Detokenizer | None = None
         self.logprobs: LogprobTrail | None = None
         """For a request that wants them."""
@@ -98,6 +101,7 @@ class Live:
             num_output_tokens=self.completion_tokens if is_last and self.inbound.wants_num_output_tokens else None,
             logprobs=logprobs,
             cumulative_logprob=cumulative,
+            chat_state=self.chat_state if is_first else None,
         )
 
     def _take_logprobs(self, text_chars: int, *, is_last: bool) -> tuple[tuple[float, ...] | None, float | None]:

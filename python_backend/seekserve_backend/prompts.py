@@ -1,7 +1,8 @@
 """Prompt to token ids: raw text, chat messages or ids, with exactly one BOS in every case.
 
-Chat uses the checkpoint's own Jinja template in the sandbox; a checkpoint without one is an error, never a guess. A
-message that holds the text of a control token is refused, so that user text can never become one.
+Chat is rendered with the checkpoint's own template, or with the built-in format of a release that ships an encoder
+instead; a checkpoint with neither is an error, never a guess. What people wrote never becomes a control token: it is
+tokenised as ordinary text.
 """
 
 from __future__ import annotations
@@ -12,19 +13,26 @@ from pathlib import Path
 from typing import Any
 
 from .answers import Inbound, InvalidInput
+from .chat_template import ChatTemplate
 from .text.bos import with_one_bos
+from .text.chat.control_text import ControlTexts, Protection
+from .text.chat.conversation import Message, parse_messages
+from .text.chat.errors import ChatError
+from .text.chat.formats import BuiltInFormat, built_in_format
+from .text.chat.options import ChatOptions, parse_options
+from .text.reasoning import THINK_END, THINK_START
 
-__all__ = ["PromptEncoder"]
+__all__ = ["CHAT_TEXTS_FILE", "PromptEncoder"]
 
-_ROLES = ("system", "user", "assistant", "tool", "developer")
-# Assistant turns of reasoning models carry these in their history; the templates themselves cut them out.
-_ALLOWED_IN_CONTENT = ("<think>", "</think>")
+CHAT_TEXTS_FILE = "chat_texts.json"
+"""Beside tokenizer.json: the sentences of the release's own encoder, where the build found one."""
 
 
 class PromptEncoder:
     """Loads `tokenizer.json` and `tokenizer_config.json` of a bundle. Safe to call from several threads."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, family: str | None = None, model: str = "") -> None:
+        """`family`: as the bundle says, for the releases without a template. `model`: its name, for messages."""
         from tokenizers import Tokenizer
 
         try:
@@ -37,55 +45,71 @@ class PromptEncoder:
         self.vocab_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
         data = json.loads((folder / "tokenizer.json").read_text("utf-8"))
         self.tokenizer_json: dict[str, Any] = data
-        self._control = tuple(
-            t["content"] for t in data.get("added_tokens", ()) if t["content"] not in _ALLOWED_IN_CONTENT
-        )
-        self._template = self._compile(self._template_text(folder))
+        control = list(_control_texts(data))
+        self._adds_spaces = any(map(_adds_spaces, (data.get("normalizer"), data.get("pre_tokenizer"))))
+        self._control = ControlTexts(control)
+        # In earlier answers the templates look for the tags themselves.
+        self._control_in_answers = ControlTexts(t for t in control if t not in (THINK_START, THINK_END))
+        self._model = model
+        self._format = self._chat_format(folder, family)
 
     def encode(self, inbound: Inbound) -> tuple[int, ...]:
         """Token ids with one BOS. Raises InvalidInput for what the client can mend."""
         if inbound.input_ids is not None:
             return self._checked_ids(inbound.input_ids)
         if inbound.messages is not None:
-            text = self.render(_parse_messages(inbound.messages))
+            ids = self._chat_ids(inbound.messages, inbound.chat_options)
         else:
             text = _utf8("text_input", inbound.text or b"")
             if not text:
                 raise InvalidInput("text_input", "the prompt is empty; send at least one character")
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+            ids = self._ids(text)
         return tuple(with_one_bos(ids, self.bos_id))
 
-    def render(self, messages: list[dict[str, Any]]) -> str:
-        """The chat prompt, ending where the assistant's turn begins."""
-        if self._template is None:
-            raise InvalidInput("messages", "this checkpoint ships no chat template; send text_input instead")
-        for i, message in enumerate(messages):
-            for string in _texts(message):
-                self._check_text(i, string)
-        from jinja2 import TemplateError
+    def render(self, messages: list[Message], options: ChatOptions | None = None) -> str:
+        """The chat prompt as text, ending where the assistant's turn begins; for people to read."""
+        protection, prompt = self._rendered(messages, options or ChatOptions())
+        return protection.without_marks(prompt)
 
+    def _chat_ids(self, messages: bytes, options: bytes | None) -> list[int]:
         try:
-            text: str = self._template.render(
-                messages=messages,
-                add_generation_prompt=True,
-                bos_token=self._token_text("bos_token") or "",
-                eos_token=self._token_text("eos_token") or "",
+            conversation = parse_messages(_json("messages", messages))
+            chosen = ChatOptions() if options is None else parse_options(_json("chat_options", options))
+        except ChatError as error:
+            raise InvalidInput(error.field, error.reason) from None
+        protection, prompt = self._rendered(conversation, chosen)
+        if self._adds_spaces and protection.mark in prompt:
+            raise InvalidInput(
+                "messages", self._named("a text holds that of a control token, which its tokenizer cannot take as text")
             )
-        except TemplateError as error:
-            raise InvalidInput("messages", f"the chat template refused the conversation: {error}") from None
-        return text
+        return [token_id for piece in protection.pieces(prompt) for token_id in self._ids(piece)]
 
-    def _check_text(self, number: int, text: str) -> None:
-        for token in self._control:
-            if token in text:
-                raise InvalidInput(
-                    "messages", f"message {number} holds the control token {token!r}; send text_input for raw prompts"
+    def _rendered(self, messages: list[Message], options: ChatOptions) -> tuple[Protection, str]:
+        if self._format is None:
+            raise InvalidInput("messages", self._named("it ships no chat template; send text_input instead"))
+        try:
+            protection = Protection(_texts([messages, list(options.tools), options.template_kwargs, options.schema]))
+            if isinstance(self._format, BuiltInFormat):
+                prompt = self._format.render(messages, options, lambda text: protection.protect(text, self._control))
+            else:
+                prompt = self._format.render(
+                    messages,
+                    options,
+                    lambda text, role, field: protection.protect(text, self._control_for(role), field),
                 )
-        if not text.isascii():
-            try:
-                text.encode("utf-8")
-            except UnicodeEncodeError:
-                raise InvalidInput("messages", f"message {number} holds half of a surrogate pair") from None
+        except ChatError as error:
+            raise InvalidInput(error.field, self._named(error.reason)) from None
+        return protection, prompt
+
+    def _control_for(self, role: str) -> ControlTexts:
+        return self._control_in_answers if role == "assistant" else self._control
+
+    def _named(self, reason: str) -> str:
+        return f"model {self._model!r}: {reason}" if self._model else reason
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
 
     def _checked_ids(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         if not ids:
@@ -108,6 +132,20 @@ class PromptEncoder:
         token_id: int | None = self._tokenizer.token_to_id(text)
         return token_id
 
+    def _chat_format(self, folder: Path, family: str | None) -> ChatTemplate | BuiltInFormat | None:
+        template = self._template_text(folder)
+        if template is not None:
+            bos, eos = self._token_text("bos_token") or "", self._token_text("eos_token") or ""
+            return ChatTemplate(template, bos=bos, eos=eos)
+        chat_format = built_in_format(family)
+        path = folder / CHAT_TEXTS_FILE
+        if chat_format is None or not path.exists():
+            return chat_format
+        try:
+            return chat_format.with_texts(json.loads(path.read_text("utf-8"))["texts"])
+        except (ValueError, LookupError, TypeError) as error:
+            raise ValueError(f"{path}: not the texts of a chat format: {error}") from None
+
     def _template_text(self, folder: Path) -> str | None:
         path = folder / "chat_template.jinja"
         if path.exists():
@@ -117,28 +155,28 @@ class PromptEncoder:
             value = next((t.get("template") for t in value if t.get("name") == "default"), None)
         return value if isinstance(value, str) else None
 
-    @staticmethod
-    def _compile(text: str | None) -> Any:
-        if text is None:
-            return None
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-        def raise_exception(message: str) -> None:
-            from jinja2 import TemplateError
+def _control_texts(tokenizer_json: Mapping[str, Any]) -> Iterator[str]:
+    """Of the added tokens; some tokenizers also add single letters, which are just text."""
+    for token in tokenizer_json.get("added_tokens") or ():
+        if token.get("special") or len(token["content"]) > 1:
+            yield token["content"]
 
-            raise TemplateError(message)
 
-        # trim_blocks and lstrip_blocks as transformers compiles chat templates
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-        environment.globals["raise_exception"] = raise_exception
-        return environment.from_string(text)
+def _adds_spaces(part: Any) -> bool:
+    """Whether a normalizer or pre-tokenizer puts a space before each text, so that pieces would not join up again."""
+    if not isinstance(part, Mapping):
+        return False
+    if part.get("type") in ("Metaspace", "Prepend") or part.get("add_prefix_space"):
+        return True
+    return any(_adds_spaces(inner) for key in ("normalizers", "pretokenizers") for inner in part.get(key) or ())
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every string in a message, keys included: any of them may end up in the prompt."""
+    """Every text in a JSON value, keys included: any of them may end up in the prompt."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict):
+    elif isinstance(value, Mapping):
         for key, inner in value.items():
             yield key
             yield from _texts(inner)
@@ -154,24 +192,12 @@ def _utf8(field: str, data: bytes) -> str:
         raise InvalidInput(field, f"not UTF-8 (byte {error.start} of {len(data)})") from None
 
 
-def _parse_messages(data: bytes) -> list[dict[str, Any]]:
+def _json(field: str, data: bytes) -> Any:
     try:
-        messages = json.loads(_utf8("messages", data))
+        return json.loads(_utf8(field, data))
     except json.JSONDecodeError as error:
-        raise InvalidInput("messages", f"not JSON (line {error.lineno} column {error.colno})") from None
+        raise InvalidInput(field, f"not JSON (line {error.lineno} column {error.colno})") from None
+    except InvalidInput:
+        raise
     except (ValueError, RecursionError):  # a number of thousands of digits, or as many brackets
-        raise InvalidInput("messages", "not JSON that can be read (a huge number or too deep nesting)") from None
-    if not isinstance(messages, list) or not messages:
-        raise InvalidInput("messages", "expected a list of at least one message")
-    for i, message in enumerate(messages):
-        if not isinstance(message, dict):
-            raise InvalidInput("messages", f"message {i} is not an object")
-        if message.get("role") not in _ROLES:
-            raise InvalidInput(
-                "messages", f"message {i}: role {message.get('role')!r} is not one of {', '.join(_ROLES)}"
-            )
-        if message.get("content") is None and message["role"] == "assistant":
-            message["content"] = ""
-        if not isinstance(message.get("content"), str):
-            raise InvalidInput("messages", f"message {i}: content must be a string")
-    return messages
+        raise InvalidInput(field, "not JSON that can be read (a huge number or too deep nesting)") from None

@@ -28,6 +28,7 @@ from .live import Live
 from .logprobs import LogprobTrail
 from .outbox import Outbox, Sink
 from .text.detokenizer import Detokenizer
+from .text.reasoning import chat_state
 from .text.token_bytes import TokenBytes
 
 __all__ = ["Service", "ServiceStats"]
@@ -187,6 +188,8 @@ class Service:
         _check_engine_has(inbound, self._loop.info)
         encode, vocabulary = self._tokens
         live.prompt_ids = encode(inbound)
+        if inbound.messages is not None:
+            live.chat_state = chat_state(live.prompt_ids, vocabulary)
         hashes = block_hashes(live.prompt_ids) if self._prefixes is not None else ()
         live.detokenizer = Detokenizer(vocabulary, inbound.stop_words)
         if inbound.wants_logprobs:

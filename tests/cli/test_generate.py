@@ -135,6 +135,12 @@ BAD_INPUT = [
     (["x", "--url", "http://127.0.0.1:8000"], "gRPC"),
     (["x", "--url", "nowhere"], "host:port"),
     (["x", "--raw", "--system", "s"], "--system"),
+    (["x", "--raw", "--thinking"], "--thinking"),
+    (["x", "--messages", "m.json"], "exactly one of PROMPT and --messages is needed, got both"),
+    (["--messages", "/nowhere/m.json"], "--messages /nowhere/m.json: No such file"),
+    (["--messages", "/nowhere/m.json", "--system", "s"], "--system"),
+    (["--messages", "-"], "--messages -: not JSON (line 1, column 1"),
+    (["x", "--tools", "-"], "--tools -: not JSON"),
     (["x", "--seed", "-1"], "seed"),
     (["x", "--max-tokens", "many"], "--max-tokens"),
     (["x", "--timeout-s", "0"], "--timeout-s"),
@@ -216,3 +222,34 @@ def test_ctrl_c_cancels_the_request_and_exits_130(server: Running, tmp_path: Pat
     assert b"Traceback" not in err
     assert server.last.is_ended.wait(PATIENCE_S)
     assert server.last.was_cancelled
+
+
+def test_a_conversation_and_its_options_come_from_files(server: Running, tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "é"}]
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    (tmp_path / "tools.json").write_text(json.dumps(tools), encoding="utf-8")
+    options = ["--tools", str(tmp_path / "tools.json"), "--no-thinking", "--reasoning-effort", "50"]
+    code, _, _ = run(tmp_path, "--messages", "-", *options, "--url", server.url, stdin=json.dumps(messages).encode())
+    assert code == 0
+    assert json.loads(sent(server)["messages"]) == messages
+    assert json.loads(sent(server)["chat_options"]) == {"tools": tools, "thinking": False, "reasoning_effort": 50}
+
+
+def test_reasoning_goes_to_stderr_and_calls_follow_the_answer(server: Running, tmp_path: Path) -> None:
+    (tmp_path / "tools.json").write_text("[]", encoding="utf-8")
+    server.triton.script = says(
+        chunk("be", chat_state="thinking"),
+        chunk("cause</th"),
+        chunk('ink>so\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name="f">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>'),
+        chunk("", final=True, finish="stop"),
+    )
+    options = ["x", "--thinking", "--tools", str(tmp_path / "tools.json"), "--url", server.url]
+    code, out, err = run(tmp_path, *options)
+    assert (code, out) == (0, 'so\n{"name": "f", "arguments": "{}"}\n')
+    assert err.startswith("because\nprompt n/a tokens")
+    code, out, err = run(tmp_path, *options, "--json")
+    result = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (result["reasoning"], result["content"]) == ("because", "so")
+    assert result["tool_calls"] == [{"name": "f", "arguments": "{}"}]
+    assert result["text"].startswith("because</think>so")

@@ -54,6 +54,7 @@ def chunk(
     tokens: int | None = None,
     prompt_tokens: int | None = None,
     queue_ms: float | None = None,
+    chat_state: str | None = None,
 ) -> Any:
     """One data response; `final` None leaves the flag out altogether."""
     message = service_pb2.ModelStreamInferResponse()
@@ -66,6 +67,8 @@ def chunk(
 
     if text is not None:
         put("text_output", "BYTES", text_tensor(text))
+    if chat_state is not None:
+        put("chat_state", "BYTES", text_tensor(chat_state))
     if finish is not None:
         put("finish_reason", "BYTES", text_tensor(finish))
     if tokens is not None:

@@ -76,6 +76,15 @@ def test_messages_travel_as_one_json_text() -> None:
     assert json.loads(raw[4:]) == messages
 
 
+def test_chat_options_travel_beside_messages() -> None:
+    options = {"thinking": False, "tools": []}
+    _, shape, raw = tensors(GenerateRequest(messages=[], chat_options=options))["chat_options"]
+    assert shape == [1, 1]
+    assert json.loads(raw[4:]) == options
+    with pytest.raises(InputError, match="chat_options need messages"):
+        GenerateRequest(prompt="x", chat_options=options)
+
+
 def test_the_empty_final_response_is_always_asked_for() -> None:
     assert encode(GenerateRequest(prompt="x"), "m").parameters["triton_enable_empty_final_response"].bool_param
 

@@ -170,8 +170,12 @@ def test_each_choice_of_one_prompt_has_a_seed_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("prompt", "sent"),
-    [("hi", [{"prompt": "hi"}]), (["a", "b"], [{"prompt": "a"}, {"prompt": "b"}]), ([1, 2], [{"input_ids": (1, 2)}])]
-    + [([[1], [2, 3]], [{"input_ids": (1,)}, {"input_ids": (2, 3)}])],
+    [
+        ("hi", [{"prompt": "hi"}]),
+        (["a", "b"], [{"prompt": "a"}, {"prompt": "b"}]),
+        ([1, 2], [{"input_ids": (1, 2)}]),
+        ([[1], [2, 3]], [{"input_ids": (1,)}, {"input_ids": (2, 3)}]),
+    ],
 )
 def test_the_four_forms_of_a_prompt(prompt: Any, sent: list[Any]) -> None:
     assert list(raw(prompt=prompt).prompts) == sent

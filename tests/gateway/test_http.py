@@ -19,7 +19,7 @@ from seekserve_backend.contract.refusal import ErrorCode, ErrorLine
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 
-def three(call: Call) -> Iterator[Any]:
+def three(_: Call) -> Iterator[Any]:
     yield chunk("Hel", queue_ms=3.0)
     yield chunk("")
     yield chunk("lo", final=True, finish="length", tokens=3, prompt_tokens=5, queue_ms=3.0)

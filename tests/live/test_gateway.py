@@ -13,10 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
-
-openai = pytest.importorskip("openai", reason="not installed: openai (the test extra)")
-
 from tests.live.conftest import TINY, Server
 from tests.live.test_safety import settled_counts
 
@@ -122,13 +120,21 @@ def test_errors_are_the_clients_own_classes(client: Any) -> None:
     with pytest.raises(openai.BadRequestError) as guided:
         client.chat.completions.create(model=TINY, messages=SUM, response_format={"type": "json_object"})
     assert guided.value.param == "response_format"
+    # The template of this checkpoint knows neither: refused by name, not left out in silence.
+    function: Any = {"type": "function", "function": {"name": "f", "parameters": {}}}
+    with pytest.raises(openai.BadRequestError, match=TINY) as tools:
+        client.chat.completions.create(model=TINY, messages=SUM, tools=[function])
+    assert tools.value.param == "tools"
+    with pytest.raises(openai.BadRequestError) as unknown:
+        client.chat.completions.create(model=TINY, messages=SUM, extra_body={"chat_template_kwargs": {"colour": "red"}})
+    assert unknown.value.param == "chat_template_kwargs"
     with pytest.raises(openai.InternalServerError) as expired:
         # Reading a prompt of this length takes longer than that.
         client.completions.create(model=TINY, prompt="word " * 1500, extra_headers={"x-deadline-ms": "1"})
     assert (expired.value.status_code, expired.value.code) == (504, "expired")
 
 
-def test_a_client_that_leaves_is_cancelled_at_the_server(server: Server, client: Any, gateway: GatewayProcess) -> None:
+def test_a_client_that_leaves_is_cancelled_at_the_server(server: Server, client: Any) -> None:
     before = settled_counts(server, "synthetic")
     for _ in range(3):
         with client.chat.completions.create(

@@ -123,6 +123,20 @@ def test_messages_and_the_rendered_text_are_the_same_prompt(server: Server) -> N
                 GenerateRequest(prompt=f"{bos}<｜User｜>What is 37 + 48?<｜Assistant｜>", max_tokens=32)
             )
             assert (raw.text, raw.prompt_tokens) == (chat.text, chat.prompt_tokens)
+        assert (chat.chat_state, chat.content, chat.reasoning, raw.chat_state) == ("content", chat.text, None, None)
+
+
+def test_what_the_model_s_template_does_not_know_is_refused_by_name(server: Server) -> None:
+    hello = [{"role": "user", "content": "What is 37 + 48?"}]
+    tool = {"type": "function", "function": {"name": "f"}}
+    with Client(server.grpc, TINY) as client:
+        for options, field in (({"tools": [tool]}, "tools"), ({"thinking": True}, "thinking")):
+            with pytest.raises(InputError, match=f"{field}.*model '.*its chat template"):
+                client.generate(GenerateRequest(messages=hello, chat_options=options, max_tokens=4))
+        said = client.generate(GenerateRequest(messages=hello, chat_options={"thinking": False}, max_tokens=32))
+        quoted = [{"role": "user", "content": "What is 37 + 48?<｜end▁of▁sentence｜>"}]
+        assert client.generate(GenerateRequest(messages=quoted, max_tokens=4)).completion_tokens
+        assert said.text == client.generate(GenerateRequest(messages=hello, max_tokens=32)).text
 
 
 def test_a_deadline_that_cannot_be_met_expires(server: Server) -> None:

@@ -16,6 +16,7 @@ import pytest
 PURE = {"contract", "core", "text"}
 SERVICE = (
     "answers",
+    "chat_template",
     "departures",
     "desk",
     "engine_loop",

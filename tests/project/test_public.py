@@ -45,8 +45,10 @@ def test_a_hint_stands_on_a_line_of_its_own() -> None:
 
 PUBLIC = {
     "seekserve.client": [
+        "AnswerReader",
         "AsyncClient",
         "AsyncStream",
+        "ChatAnswer",
         "Client",
         "Completion",
         "Delta",
@@ -54,6 +56,8 @@ PUBLIC = {
         "ServerInfo",
         "Stream",
         "TextKind",
+        "ToolCall",
+        "read_answer",
     ],
 }
 

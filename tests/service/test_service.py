@@ -131,6 +131,19 @@ def test_without_stream_there_is_one_response() -> None:
     assert sink.text == "aaaaa"
 
 
+@pytest.mark.parametrize(("prompt", "state"), [(b"hi<think>\n", "thinking"), (b"hi</think>", "content")])
+@pytest.mark.parametrize("stream", [True, False])
+def test_the_first_answer_of_a_chat_says_where_it_begins(prompt: bytes, state: str, stream: bool) -> None:
+    with running(service()) as made:
+        sink = ask(made, text=prompt, messages=b"[]", stream=stream)  # the fake encoder reads the text
+        assert finish_reason(sink) == "length"
+        raw = ask(made)
+        assert finish_reason(raw) == "length"
+    states = [a.chat_state for a in sink.answers if isinstance(a, Chunk)]
+    assert states == [state] + [None] * (len(states) - 1)
+    assert [a.chat_state for a in raw.answers if isinstance(a, Chunk)] == [None] * 5
+
+
 def test_echo_puts_the_prompt_in_front_once() -> None:
     with running(service()) as made:
         sink = ask(made, echo_prompt=True)

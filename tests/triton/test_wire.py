@@ -57,6 +57,17 @@ def test_every_used_input_arrives() -> None:
     assert (got.wants_logprobs, got.beam_width) == (True, 4)
 
 
+def test_chat_options_go_with_messages_only() -> None:
+    options = text('{"thinking":true}')
+    got = read({"messages": text("[]"), "chat_options": options})
+    assert (got.chat_options, got.prompt_bytes) == (b'{"thinking":true}', 2 + 17)
+    assert read({"messages": text("[]"), "chat_options": text("")}).chat_options is None
+    for prompt in ({"text_input": text("a")}, {"input_ids": number(1)}):
+        with pytest.raises(InvalidInput, match="only together with messages"):
+            read({**prompt, "chat_options": options})
+        assert read({**prompt, "chat_options": text("")}).chat_options is None
+
+
 def test_headers_and_parameters_mean_the_same_as_tensors() -> None:
     got = read({"text_input": text("x")}, parameters={"X-Request-Type": "offline", "tenant": "t", "x-deadline-ms": "5"})
     assert (got.request_class, got.tenant, got.deadline_ms) == ("offline", "t", 5)
@@ -144,6 +155,11 @@ def test_a_response_carries_only_what_it_has() -> None:
     assert [name for name, _ in response_values(last)] == [
         "text_output", "finish_reason", "prompt_tokens", "completion_tokens", "queue_ms",
     ]  # fmt: skip
+
+
+def test_the_state_of_a_chat_is_said() -> None:
+    chunk = Chunk(text="x", completion_tokens=1, chat_state="thinking")
+    assert response_values(chunk) == [("text_output", "x"), ("chat_state", "thinking")]
 
 
 def test_log_probabilities_are_one_row_and_their_sum() -> None:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from seekserve.client.aio import AsyncClient, AsyncStream
 from seekserve.client.assemble import TextKind
+from seekserve.client.chat import AnswerReader, ChatAnswer, ToolCall, read_answer
 from seekserve.client.request import Completion, Delta, GenerateRequest, ServerInfo
 from seekserve.client.sync import Client, Stream
 
 __all__ = [
+    "AnswerReader",
     "AsyncClient",
     "AsyncStream",
+    "ChatAnswer",
     "Client",
     "Completion",
     "Delta",
@@ -20,4 +23,6 @@ __all__ = [
     "ServerInfo",
     "Stream",
     "TextKind",
+    "ToolCall",
+    "read_answer",
 ]

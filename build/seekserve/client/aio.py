@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -76,9 +76,14 @@ class AsyncStream(AsyncIterator[Delta]):
         return self._assembler.text
 
     @property
-    def notes(self) -> Mapping[str, str]:
-        """What the server says beside the answer, by output name; complete once the first delta is here."""
-        return self._assembler.notes
+    def resume_token(self) -> str | None:
+        """Of a resumable stream, once its first response is here."""
+        return self._assembler.resume_token
+
+    @property
+    def chat_state(self) -> str | None:
+        """Of a chat: where its answer begins, `thinking` or `content`; None before the first response."""
+        return self._assembler.chat_state
 
     async def __anext__(self) -> Delta:
         while self._is_open:
@@ -159,6 +164,10 @@ class AsyncStream(AsyncIterator[Delta]):
         self._timer.clear()
         if self._watched is not None:
             self._watched.call.cancel()
+
+    def leave(self) -> None:
+        """Closes the connection only: a resumable stream can be resumed with its token, by whoever has it."""
+        self.close()
 
     async def aclose(self) -> None:
         self.close()

@@ -17,8 +17,6 @@ from seekserve.errors import ProtocolError
 
 __all__ = ["Assembler", "TextKind"]
 
-_NOTES = ("chat_state", "resume_token")
-
 
 class TextKind(enum.Enum):
     """What a server puts into `text_output`."""
@@ -46,9 +44,11 @@ class Assembler:
         self._queue_ms: float | None = None
         self._logprobs: list[float] = []
         self._fresh_logprobs: tuple[float, ...] = ()
-        self.notes: dict[str, str] = {}
-        """What the server says of the request beside the answer, by output name: chat_state, resume_token."""
+        self.resume_token: str | None = None
+        """Once the server has given one."""
         self._cumulative_logprob: float | None = None
+        self.chat_state: str | None = None
+        """Of a chat, from its first response on."""
         self._ttft_s: float | None = None
         self._ended_at_s: float | None = None
 
@@ -106,6 +106,7 @@ class Assembler:
             deltas=tuple(self._deltas),
             logprobs=tuple(self._logprobs),
             cumulative_logprob=self._cumulative_logprob,
+            chat_state=self.chat_state,
         )
 
     def _read_outputs(self, response: Any) -> bytes | None:
@@ -125,12 +126,14 @@ class Assembler:
                 self._prompt_tokens = int(wire.read_number(tensor, content))
             elif name == "queue_ms":
                 self._queue_ms = float(wire.read_number(tensor, content))
+            elif name == "chat_state":
+                self.chat_state = wire.read_text(tensor, content).decode("utf-8", "replace")
             elif name == "output_log_probs":
                 self._fresh_logprobs += wire.read_numbers(tensor, content)
             elif name == "cum_log_probs":
                 (self._cumulative_logprob,) = wire.read_numbers(tensor, content)
-            elif name in _NOTES:
-                self.notes[name] = wire.read_text(tensor, content).decode("utf-8", "replace")
+            elif name == "resume_token":
+                self.resume_token = wire.read_text(tensor, content).decode("utf-8", "replace") or None
         return added
 
     def _added(self, text: bytes) -> bytes:

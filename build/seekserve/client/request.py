@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from seekserve.client.chat import read_answer
 from seekserve.errors import InputError
 
 __all__ = ["Completion", "Delta", "GenerateRequest", "ServerInfo"]
@@ -17,12 +18,18 @@ __all__ = ["Completion", "Delta", "GenerateRequest", "ServerInfo"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
-    """One request, by exactly one of `prompt`, `messages` and `input_ids`. Value ranges are the server's to judge."""
+    """One request, by exactly one of `prompt`, `messages`, `input_ids` and `resume_token`.
+
+    Value ranges are the server's to judge.
+    """
 
     prompt: str | None = None
     """Raw prompt, exactly as the model shall see it."""
     messages: Sequence[Mapping[str, Any]] | None = None
     """Chat messages in the OpenAI form; the server renders them with the model's template."""
+    chat_options: Mapping[str, Any] | None = None
+    """How `messages` are rendered: tools, tool_choice, thinking, reasoning_effort, response_format,
+    chat_template_kwargs; judged by the server."""
     input_ids: Sequence[int] | None = None
     max_tokens: int | None = None
     stop: Sequence[str] | None = None
@@ -43,17 +50,23 @@ class GenerateRequest:
     tenant: str | None = None
     deadline_ms: int | None = None
     """Time from arrival to first token, after which the answer is useless to the caller."""
+    heartbeat_ms: int | None = None
+    """Until the first token: a delta without text each so many ms, which also holds off the idle timeout."""
+    resumable: bool | None = None
+    """True: the stream gets a token, and the server keeps it for a while when the connection breaks."""
+    resume_token: str | None = None
+    """Instead of a prompt: the rest of the stream that has this token. Only what stands below and `tenant`,
+    `heartbeat_ms` and `request_id` go with it."""
+    resume_from_bytes: int | None = None
+    """UTF-8 bytes of text that arrived before, over all connections."""
+    resume_cancel: bool | None = None
+    """True: the stream is given up and its work cancelled."""
     request_id: str | None = None
-    chat_options: Mapping[str, Any] | None = None
-    """Beside `messages`: tools, tool_choice, chat_template_kwargs, reasoning_effort, thinking."""
     exclude_input_in_output: bool | None = None
     """False: the output begins with the prompt (raw prompts only)."""
     guided_decoding_guide_type: str | None = None
     """json, json_schema, regex or ebnf_grammar, where the engine has them; `guided_decoding_guide` says what."""
     guided_decoding_guide: str | None = None
-    resumable: bool | None = None
-    """True: the first response carries a token with which an interrupted answer can be continued."""
-    resume_token: str | None = None
     stream: bool = True
     """False: the server answers with one response at the end."""
     parameters: Mapping[str, str | int | float | bool] = field(default_factory=dict)
@@ -61,10 +74,14 @@ class GenerateRequest:
 
     def __post_init__(self) -> None:
         problems = []
-        given = [name for name in ("prompt", "messages", "input_ids") if getattr(self, name) is not None]
+        given = [
+            name for name in ("prompt", "messages", "input_ids", "resume_token") if getattr(self, name) is not None
+        ]
         if len(given) != 1:
             found = " and ".join(given) or "none of them"
-            problems.append(f"exactly one of prompt, messages and input_ids is needed, got {found}")
+            problems.append(f"exactly one of prompt, messages, input_ids and resume_token is needed, got {found}")
+        if self.chat_options is not None and self.messages is None:
+            problems.append("chat_options need messages: other prompts are not rendered")
         if isinstance(self.stop, str):
             problems.append(f"stop must be a list of texts, got the text {self.stop!r}")
         # The same prefix is reserved by tritonclient: the server would read such a name as an order to itself.
@@ -108,6 +125,19 @@ class Completion:
     logprobs: tuple[float, ...] = ()
     """Natural logarithm of each token's probability; empty unless asked for."""
     cumulative_logprob: float | None = None
+    chat_state: str | None = None
+    """Of a chat: `thinking` when the answer began inside the reasoning, else `content`; None when the server did not
+    say."""
+
+    @property
+    def reasoning(self) -> str | None:
+        """The reasoning of a chat's answer, without its tags; None when there is none, or when it is no chat."""
+        return read_answer(self.text, self.chat_state).reasoning
+
+    @property
+    def content(self) -> str:
+        """The answer without its reasoning; the whole `text` when it is no chat."""
+        return read_answer(self.text, self.chat_state).content
 
     @property
     def tokens_per_s(self) -> float | None:

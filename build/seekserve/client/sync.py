@@ -56,6 +56,11 @@ class Stream(Iterator[Delta]):
         """What arrived so far; kept when the request fails in the middle."""
         return self._assembler.text
 
+    @property
+    def chat_state(self) -> str | None:
+        """Of a chat: where its answer begins, `thinking` or `content`; None before the first response."""
+        return self._assembler.chat_state
+
     def __next__(self) -> Delta:
         while self._is_open:
             try:

@@ -24,7 +24,7 @@ WANT_EMPTY_FINAL_PARAMETER = "triton_enable_empty_final_response"
 
 _FIELD_OF_TENSOR = {"text_input": "prompt", "stop_words": "stop", "return_log_probs": "logprobs"}
 # Never dropped in silence where a contract is older than this client.
-_OPTIONAL_IN_CONTRACT = ("chat_options", "resumable", "resume_token")
+_OPTIONAL_IN_CONTRACT = ("heartbeat_ms", "resumable", "resume_token", "resume_from_bytes", "resume_cancel")
 _NUMBERS = {
     "INT32": ("<i", f"an integer from {-(2**31)} to {2**31 - 1}"),
     "INT64": ("<q", f"an integer from {-(2**63)} to {2**63 - 1}"),

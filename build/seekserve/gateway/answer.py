@@ -36,6 +36,13 @@ __all__ = ["Answering", "Desk"]
 
 _log = logging.getLogger(__name__)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_NOT_RESUMABLE = Problem(
+    status=400,
+    code="invalid",
+    message="only a stream with one choice can be resumed; send stream true and n 1",
+    kind="invalid",
+    param="stream",
+)
 _INTERNAL = Problem(status=500, code="failed", message="the gateway failed; its log has the details", kind="failed")
 
 
@@ -110,6 +117,8 @@ class Answering:
             is_chat = isinstance(body, Mapping) and body.get("messages") is not None
         ask = read_ask(body, is_chat=is_chat)
         record.model, record.stream, record.choices = ask.model[:128], ask.stream, ask.choices
+        if (admitted.resume is not None or admitted.fields.get("resumable")) and not (ask.stream and ask.choices == 1):
+            raise ProblemError(_NOT_RESUMABLE)
         work = self._produce(ask, admitted, reply, record, span)
         await _unless_left(work, receive, timeout_ms=admitted.timeout_ms)
 
@@ -122,7 +131,7 @@ class Answering:
             is_chat=ask.is_chat,
             include_usage=ask.include_usage,
         )
-        sink = reply.sink(ask, head)
+        sink = reply.sink(ask, head, admitted)
         record.sent_s = time.perf_counter()
         try:
             async with contextlib.aclosing(merged(choices)) as events:
@@ -153,6 +162,7 @@ class Answering:
                     ask,
                     index,
                     fields={**fields, "request_id": f"{record.request_id}-{index}" if many else record.request_id},
+                    resume=admitted.resume,
                     metadata=metadata,
                     failed=failed,
                 )
@@ -171,13 +181,15 @@ class _Reply:
         self._headers = {"x-request-id": record.request_id}
         self._stream: StreamSink | None = None
 
-    def sink(self, ask: Ask, head: Head) -> Sink:
+    def sink(self, ask: Ask, head: Head, admitted: Admitted) -> Sink:
         headers = dict(self._headers)
         if ask.notes:
             headers["x-seekserve-note"] = "; ".join(ask.notes)
         if not ask.stream:
             return WholeSink(self._send, ask, head, self._record, headers)
-        self._stream = StreamSink(self._send, ask, head, self._record, headers)
+        resume = admitted.resume
+        from_bytes = resume.from_bytes if resume is not None else 0 if admitted.fields.get("resumable") else None
+        self._stream = StreamSink(self._send, ask, head, self._record, headers, from_bytes=from_bytes)
         return self._stream
 
     def note(self, problem: Problem) -> None:

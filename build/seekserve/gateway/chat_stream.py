@@ -9,19 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-try:
-    from seekserve_backend.text.reasoning import PieceKind, ReasoningSplit
-    from seekserve_backend.text.tool_calls import CallArguments, CallStart, Content, Event, ToolCallParser
-except ImportError:
-    from seekserve.gateway._interim import (  # type: ignore
-        CallArguments,
-        CallStart,
-        Content,
-        Event,
-        PieceKind,
-        ReasoningSplit,
-        ToolCallParser,
-    )
+from seekserve_backend.text.reasoning import Piece, PieceKind, ReasoningSplit
+from seekserve_backend.text.tool_calls import CallArguments, CallStart, Content, Event, ToolCallParser
 
 __all__ = ["ChatParts", "Part", "delta_json"]
 
@@ -52,8 +41,9 @@ class ToolCall:
 class ChatParts:
     """State of one choice. `feed` with the raw text, then `finish`; the joined answer is kept beside."""
 
-    def __init__(self, *, starts_in_thinking: bool, has_tools: bool, id_stem: str) -> None:
-        self._split = ReasoningSplit(starts_in_thinking)
+    def __init__(self, *, chat_state: str | None, has_tools: bool, id_stem: str) -> None:
+        """`chat_state`: thinking or content, as the server says of the rendered prompt; None where it does not say."""
+        self._split = ReasoningSplit(chat_state == "thinking")
         self._parser = ToolCallParser() if has_tools else None
         self._id_stem = id_stem
         self._content: list[str] = []
@@ -61,10 +51,10 @@ class ChatParts:
         self.calls: list[ToolCall] = []
 
     def feed(self, text: str) -> list[Part]:
-        return [part for kind, piece in self._split.feed(text) for part in self._take(kind, piece)]
+        return [part for piece in self._split.feed(text) for part in self._take(piece)]
 
     def finish(self) -> list[Part]:
-        parts = [part for kind, piece in self._split.finish() for part in self._take(kind, piece)]
+        parts = [part for piece in self._split.finish() for part in self._take(piece)]
         if self._parser is not None:
             parts += self._events(self._parser.finish())
         return parts
@@ -83,11 +73,13 @@ class ChatParts:
             out["tool_calls"] = [call.to_json() for call in self.calls]
         return out
 
-    def _take(self, kind: PieceKind, text: str) -> list[Part]:
-        if kind is PieceKind.REASONING:
-            self._reasoning.append(text)
-            return [Part("reasoning", text)]
-        return self._events(self._parser.feed(text)) if self._parser is not None else [self._plain(text)]
+    def _take(self, piece: Piece) -> list[Part]:
+        if piece.kind is PieceKind.REASONING:
+            self._reasoning.append(piece.text)
+            return [Part("reasoning", piece.text)]
+        if self._parser is None:
+            return [self._plain(piece.text)]
+        return self._events(self._parser.feed(piece.text))
 
     def _plain(self, text: str) -> Part:
         self._content.append(text)

@@ -10,6 +10,7 @@ from typing import Any
 
 from seekserve.gateway.keys import ApiKey, KeyRing
 from seekserve.gateway.problems import Problem, ProblemError
+from seekserve.gateway.resume import Resume, read_resume
 
 __all__ = ["Admitted", "Door"]
 
@@ -27,6 +28,8 @@ class Admitted:
     """For the whole answer; the gateway keeps it."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """For the client's request."""
+    resume: Resume | None = None
+    """A stream that shall go on, instead of a new one."""
 
 
 class Door:
@@ -59,8 +62,6 @@ class Door:
             # A first token after the end is worth nothing, so the backend may drop the request by then.
             deadline_ms = min(timeout_ms, deadline_ms or timeout_ms)
         fields: dict[str, Any] = {"tenant": tenant, "request_class": request_class, "deadline_ms": deadline_ms}
-        if (token := headers.get("x-resume-token")) is not None:
-            fields["resume_token"] = token
         if headers.get("x-resumable", "").lower() in ("1", "true"):
             fields["resumable"] = True
         return Admitted(
@@ -69,6 +70,7 @@ class Door:
             request_class=request_class,
             timeout_ms=timeout_ms,
             fields={name: value for name, value in fields.items() if value is not None},
+            resume=read_resume(headers),
         )
 
 

@@ -17,6 +17,7 @@ from seekserve.errors import SeekserveError
 from seekserve.gateway.load import Load
 from seekserve.gateway.options import BackendSpec
 from seekserve.gateway.problems import Problem, ProblemError
+from seekserve.gateway.resume import backend_mark
 from seekserve.gateway.ring import Ring, prefix_key
 from seekserve.gateway.scrape import scrape
 
@@ -101,6 +102,14 @@ class Pool:
         self._turn += 1
         first = self._turn % len(able)
         return min(able[first:] + able[:first], key=lambda backend: backend.score(model))
+
+    def marked(self, mark: str) -> Backend:
+        """The backend that a resume token means. Raises ProblemError when it is not there."""
+        found = next((each for each in self.backends if each.is_up and backend_mark(each.name) == mark), None)
+        if found is not None:
+            return found
+        reason = "the backend that had this stream is not there; ask anew"
+        raise ProblemError(Problem(status=503, code="not_serving", message=reason, kind="not_serving"))
 
     def has_another(self, model: str, tried: Collection[str]) -> bool:
         return any(model in each.models and each.name not in tried for each in self.backends)

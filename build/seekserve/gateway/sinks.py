@@ -16,6 +16,7 @@ from seekserve.gateway.chat_stream import ChatParts, Part, delta_json
 from seekserve.gateway.choice import Choice
 from seekserve.gateway.http import send_whole, start_stream
 from seekserve.gateway.record import Record
+from seekserve.gateway.resume import cut
 
 __all__ = ["Sink", "StreamSink", "WholeSink"]
 
@@ -35,12 +36,17 @@ class Sink(Protocol):
 class StreamSink:
     """Nothing is sent before the first piece is here, so that a refusal still has a status of its own."""
 
-    def __init__(self, send: Send, ask: Ask, head: Head, record: Record, headers: dict[str, str]) -> None:
+    def __init__(
+        self, send: Send, ask: Ask, head: Head, record: Record, headers: dict[str, str], *, from_bytes: int | None
+    ) -> None:
+        """`from_bytes`: of a stream that can be resumed, raw text that the caller has; None: it cannot be resumed."""
         self._send = send
         self._ask = ask
         self._head = head
         self._record = record
         self._headers = headers
+        self._from_bytes = from_bytes
+        self._read_bytes = 0
         self._parts: dict[int, ChatParts] = {}
         self._pending: dict[int, Pieces] = {}
         self._offsets: dict[int, int] = {}
@@ -52,15 +58,29 @@ class StreamSink:
             await self._start(choice, delta)
         if delta.logprobs:
             self._pending.setdefault(choice.index, []).append((delta.text, delta.logprobs))
-        if not delta.text:
+        text = delta.text
+        if text and self._from_bytes is not None:
+            text = self._unread(choice, text, self._from_bytes)
+        if not text:
             return
         if self._record.first_s is None:
             self._record.first_s = time.perf_counter()
         if self._ask.is_chat:
-            await self._write_parts(choice.index, self._parts_of(choice).feed(delta.text))
+            await self._write_parts(choice.index, self._parts_of(choice).feed(text))
         else:
-            inside = json.dumps(delta.text, ensure_ascii=False)
+            inside = json.dumps(text, ensure_ascii=False)
             await self._write(self._head.chunk(choice.index, inside, logprobs=self._logprobs(choice.index)))
+
+    def _unread(self, choice: Choice, text: str, from_bytes: int) -> str:
+        """Counts the raw text; what the caller has already only moves the readers on."""
+        before = max(0, from_bytes - self._read_bytes)
+        self._read_bytes += len(text.encode("utf-8", "replace"))
+        if not before:
+            return text
+        known, new = cut(text, before)
+        if self._ask.is_chat and self._parts_of(choice).feed(known):
+            self._has_role.add(choice.index)
+        return new
 
     async def end(self, choice: Choice) -> None:
         completion = choice.completion
@@ -87,18 +107,23 @@ class StreamSink:
         self._record.status = 200
         if delta is not None:
             self._record.queue_ms = delta.queue_ms
-        await start_stream(self._send, {**self._headers, **note_headers(choice)})
+        token = choice.resume_token
+        await start_stream(self._send, {**self._headers, **({"x-resume-token": token} if token else {})})
 
     async def _write_parts(self, index: int, parts: Sequence[Part]) -> None:
-        for part in parts:
+        for number, part in enumerate(parts, 1):
             inside = delta_json(part)
             if index not in self._has_role:
                 # With the first piece, not before it: an empty chunk would pass for a first token.
                 self._has_role.add(index)
                 inside = '"role":"assistant",' + inside
-            await self._write(self._head.chunk(index, inside, logprobs=self._logprobs(index)))
+            chunk = self._head.chunk(index, inside, logprobs=self._logprobs(index))
+            await self._write(chunk, has_position=number == len(parts))
 
-    async def _write(self, data: bytes) -> None:
+    async def _write(self, data: bytes, *, has_position: bool = True) -> None:
+        """Of several events made from one piece of text only the last is a position to go on from."""
+        if self._from_bytes is not None and has_position:
+            data = b"id: %d\n%s" % (self._read_bytes, data)
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     def _parts_of(self, choice: Choice) -> ChatParts:
@@ -154,22 +179,16 @@ class WholeSink:
         self._record.status = 200
         counts = count(self._ask, choices, self._record)
         body = self._head.whole([self._choices[index] for index in sorted(self._choices)], counts)
-        await send_whole(self._send, 200, body, {**self._headers, **note_headers(choices[0])})
+        await send_whole(self._send, 200, body, self._headers)
 
 
 def parts_of(ask: Ask, choice: Choice, record: Record) -> ChatParts:
     options = ask.fields.get("chat_options") or {}
     return ChatParts(
-        starts_in_thinking=choice.notes.get("chat_state") == "thinking",
+        chat_state=choice.chat_state,
         has_tools=bool(options.get("tools")) and options.get("tool_choice") != "none",
         id_stem=f"{record.request_id[:16]}_{choice.index}",
     )
-
-
-def note_headers(choice: Choice) -> dict[str, str]:
-    """What the server said of the request that a caller can use: how to continue an answer that breaks off."""
-    token = choice.notes.get("resume_token")
-    return {"x-resume-token": token} if token and token.isprintable() else {}
 
 
 def count(ask: Ask, choices: Sequence[Choice], record: Record) -> dict[str, int] | None:

@@ -76,6 +76,7 @@ INPUTS: tuple[TensorSpec, ...] = (
     _in(
         "messages", "STRING", "JSON list of chat messages (OpenAI form), rendered with the model's template", ours=True
     ),
+    _in("chat_options", "STRING", "JSON object beside messages: tools, thinking, reasoning_effort, ...", ours=True),
     _in("input_ids", "INT32", "token ids instead of text", dims=(-1,), ours=True),
     _in("request_class", "STRING", "class of the policy; absent: its default class", ours=True),
     _in("tenant", "STRING", "who is asking", ours=True),
@@ -93,6 +94,12 @@ OUTPUTS: tuple[TensorSpec, ...] = (
         data_type="FP32",
         ours=True,
         help="time from arrival to release, on the first and the last response",
+    ),
+    TensorSpec(
+        name="chat_state",
+        data_type="STRING",
+        ours=True,
+        help="thinking or content: where the answer to messages begins, on the first response",
     ),
     TensorSpec(name="num_input_tokens", data_type="INT32", help="as prompt_tokens, when asked for"),
     TensorSpec(name="num_output_tokens", data_type="INT32", help="as completion_tokens, when asked for"),

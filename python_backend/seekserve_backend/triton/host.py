@@ -129,7 +129,7 @@ class Host:
 def read_variant(bundle_dir: Path, config: dict[str, Any], policy: Policy) -> Variant:
     """What a service needs of a bundle; the engine is not made yet."""
     bundle = Bundle.load(bundle_dir)
-    prompts = PromptEncoder(bundle_dir / "tokenizer")
+    prompts = PromptEncoder(bundle_dir / "tokenizer", family=bundle.family, model=bundle.name)
     return Variant(
         bundle_dir=str(bundle_dir),
         limits=bundle.replica_limits,

@@ -49,6 +49,7 @@ def read_request(request: Any, *, probe_key: str | None) -> Inbound:
         client_id=str(request.request_id() or ""),
         text=None if text is None else _one("text_input", text),
         messages=None if messages is None else _one("messages", messages),
+        chat_options=_chat_options(values.get("chat_options"), has_messages=messages is not None),
         input_ids=None if input_ids is None else tuple(int(i) for i in input_ids),
         max_tokens=reader.integer("max_tokens", low=1),
         stream=reader.boolean("stream", False),
@@ -75,6 +76,7 @@ def response_values(chunk: Chunk) -> list[tuple[str, object]]:
         ("prompt_tokens", chunk.prompt_tokens),
         ("completion_tokens", None if chunk.finish_reason is None else chunk.completion_tokens),
         ("queue_ms", chunk.queue_ms),
+        ("chat_state", chunk.chat_state),
         ("num_input_tokens", chunk.num_input_tokens),
         ("num_output_tokens", chunk.num_output_tokens),
         ("output_log_probs", chunk.logprobs),
@@ -186,6 +188,13 @@ def _check_neutral(name: str, values: list[Any]) -> None:
     neutral = spec.neutral.encode() if isinstance(spec.neutral, str) else spec.neutral
     if any(value != neutral for value in values):
         raise InvalidInput(name, f"not supported by this engine; leave it out or send {spec.neutral!r}")
+
+
+def _chat_options(values: list[Any] | None, *, has_messages: bool) -> bytes | None:
+    data: bytes | None = _one("chat_options", values) if values else None
+    if data and not has_messages:
+        raise InvalidInput("chat_options", "only together with messages: raw prompts are not rendered")
+    return data or None
 
 
 def _stop_words(values: list[Any]) -> tuple[str, ...]:
