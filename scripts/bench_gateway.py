@@ -99,6 +99,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=100, help="of each answer")
     parser.add_argument("--requests", type=int, default=300, help="for each median of first tokens")
+    parser.add_argument("--first-token-only", action="store_true")
     args = parser.parse_args()
     with workspace() as folder:
         os.environ["XDG_STATE_HOME"] = str(folder / "state")
@@ -114,6 +115,8 @@ def main() -> None:
             with started(*gateway_command, stream="stderr") as gateway:
                 with started(*bare_command, stream="stdout") as bare:
                     overheads(direct, bare, gateway, rounds=args.pairs, requests=args.requests)
+                if args.first_token_only:
+                    return
                 for model, pace, requests in ((PACED, "at an engine's pace", 2), (FREE, "engine costs nothing", 4)):
                     name = f"tokens/s at {args.streams} streams, {pace}, gateway / direct"
                     ratio = rates(name, direct, gateway, model, args, requests * args.streams)
