@@ -20,14 +20,17 @@ from pathlib import Path
 
 from seekserve.server import Launch, LaunchOptions
 from seekserve_backend.contract.bundle import BUNDLE_FILE, Bundle, BundleFile, KvCache, Limits, Parallel
+from seekserve_backend.contract.step_model import StepModel
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ROOT / "build" / "seekserve" / "data" / "tiny_deepseek_v3"
 _STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 
-def synthetic_bundle(folder: Path, *, name: str = "synthetic", max_batch_size: int = 64) -> Path:
-    """A bundle of the engine without a model: real tokenizer, steps that cost nothing."""
+def synthetic_bundle(
+    folder: Path, *, name: str = "synthetic", max_batch_size: int = 64, step_model: StepModel | None = None
+) -> Path:
+    """A bundle of the engine without a model: real tokenizer, steps that cost nothing unless a model says what."""
     files: dict[str, BundleFile] = {}
     (folder / "tokenizer").mkdir(parents=True)
     for file_name in ("tokenizer.json", "tokenizer_config.json"):
@@ -49,7 +52,7 @@ def synthetic_bundle(folder: Path, *, name: str = "synthetic", max_batch_size: i
             max_seq_len_tokens=4096, max_batch_size=max_batch_size, max_num_tokens=8192, prefill_chunk_tokens=8192
         ),
         kv=KvCache(dtype="bf16", block_tokens=32, capacity_blocks=128 * max_batch_size, bytes_per_token=1),
-        step_model=None,
+        step_model=step_model,
         sources={},
         files=files,
     )

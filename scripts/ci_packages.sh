@@ -1,7 +1,25 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that tests marked `needs_debian` want, where they are missing and apt may be used.
-# Never fails: without them those tests are skipped, each with its reason.
+# Installs what some tests want beside pip's packages of this project, where it is missing and may be installed:
+# Debian packages (tests marked `needs_debian`), and AIPerf in an environment of its own (marked `aiperf`), since it pins
+# other versions than ours. Never fails: without them those tests are skipped, each with its reason.
 set -uo pipefail
+
+aiperf_version=0.13.0
+aiperf="${XDG_CACHE_HOME:-$HOME/.cache}/seekserve/aiperf-$aiperf_version"
+install_aiperf() {
+  local python
+  python=$("$(dirname "$0")/setup.sh" --which-python) && rm -rf "$aiperf" && "$python" -m venv "$aiperf" &&
+    timeout 600 "$aiperf/bin/python" -m pip --disable-pip-version-check install "aiperf==$aiperf_version" &&
+    touch "$aiperf/installed"
+}
+if [ ! -e "$aiperf/installed" ]; then
+  if install_aiperf >/dev/null 2>&1; then
+    echo "ci_packages: installed AIPerf $aiperf_version in $aiperf"
+  else
+    rm -rf "$aiperf"
+    echo "ci_packages: AIPerf $aiperf_version cannot be installed: its test is skipped"
+  fi
+fi
 
 wanted=()
 command -v mpirun >/dev/null || wanted+=(openmpi-bin)

@@ -5,6 +5,7 @@
     │   ├── ConfigError                 a file or flag holds a bad key or value
     │   ├── CheckpointError             the checkpoint is not what it should be
     │   ├── BundleError                 the bundle is damaged, foreign or of another schema
+    │   ├── NotAccepted                 the service judged the request wrong (carries its code and field)
     │   └── MissingDependency           an optional part is not installed
     ├── ConflictError                   exit 3   each value is fine, together they are not
     │   ├── DoesNotFit                  an answer, not a crash: the numbers and the smallest thing that would fit
@@ -33,6 +34,7 @@ __all__ = [
     "DoesNotFit",
     "InputError",
     "MissingDependency",
+    "NotAccepted",
     "ProtocolError",
     "Refused",
     "RenderError",
@@ -74,6 +76,16 @@ class CheckpointError(InputError):
 
 class BundleError(InputError):
     pass
+
+
+class NotAccepted(InputError):
+    """The service judged the request itself wrong; sent unchanged it fails everywhere."""
+
+    def __init__(self, message: str, *, code: str, reason: str, field: str | None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+        self.reason = reason
+        self.field = field
 
 
 class MissingDependency(InputError):
@@ -131,7 +143,14 @@ class Refused(ServerError):
 
 
 class RequestFailed(ServerError):
-    pass
+    """`code` and `reason` are the service's own words where it sent any; None for what only the transport says."""
+
+    def __init__(
+        self, message: str, *, code: str | None = None, reason: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+        self.reason = reason
 
 
 class TimedOut(ServerError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .engines.port import Sampling
+from .engines.port import Guide, Sampling
 
 __all__ = ["Chunk", "Inbound", "InvalidInput"]
 
@@ -41,6 +41,7 @@ class Inbound:
     wants_num_output_tokens: bool = False
     wants_logprobs: bool = False
     beam_width: int = 1
+    guide: Guide | None = None
     request_class: str | None = None
     tenant: str = ""
     deadline_ms: int | None = None

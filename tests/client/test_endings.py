@@ -13,7 +13,7 @@ from drive import HELLO, Drive
 from fake_server import PATIENCE_S, Call, Running, Script, chunk, empty_final, error
 
 from seekserve.client import AsyncClient, Client, GenerateRequest, TextKind
-from seekserve.errors import InputError, ProtocolError, Refused, RequestFailed, SeekserveError, ServerError, TimedOut
+from seekserve.errors import NotAccepted, ProtocolError, Refused, RequestFailed, SeekserveError, ServerError, TimedOut
 
 
 def says(*responses: Any, then_hang: bool = False) -> Script:
@@ -111,8 +111,8 @@ ERRORS: dict[str, tuple[str, type[SeekserveError], str]] = {
     "not serving": (line("not_serving", "draining", None), Refused, "cannot help"),
     "expired": (line("expired", "deadline 50 ms, waited 51 ms"), Refused, "250 ms"),
     "prefixed by triton": ("in ensemble 'x', Failed: " + line("overloaded"), Refused, "queue is full"),
-    "invalid": (line("invalid", "must be at least 1, got 0", None, field="max_tokens"), InputError, "max_tokens: must"),
-    "too large": (line("too_large", "prompt 900 tokens, limit 511", None, field="text_input"), InputError, "900"),
+    "invalid": (line("invalid", "at least 1, got 0", None, field="max_tokens"), NotAccepted, "max_tokens: at"),
+    "too large": (line("too_large", "prompt 900 tokens, limit 511", None, field="text_input"), NotAccepted, "900"),
     "failed": (line("failed", "the engine failed", None), RequestFailed, "request r1"),
     "cancelled": (line("cancelled", "cancelled by the client", None), RequestFailed, "cancelled"),
     "no line": ("Stub process 'm_0_0' is not healthy.", RequestFailed, "not healthy"),

@@ -101,7 +101,7 @@ def test_id_model_and_parameters_are_carried() -> None:
 def test_every_tensor_that_this_backend_uses_can_be_sent() -> None:
     known = {field.name for field in fields(GenerateRequest)} | {"text_input", "stop_words", "return_log_probs"}
     # What a typed client need not offer: other spellings of what it does, and output switches of the stock ensemble.
-    left_out = {"end_id", "exclude_input_in_output", "return_num_input_tokens", "return_num_output_tokens"}
+    left_out = {"end_id", "return_num_input_tokens", "return_num_output_tokens"}
     used = {name for name, spec in INPUT_BY_NAME.items() if spec.handling is Handling.USED}
     assert used - known == left_out
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +27,7 @@ def test_serve_reads_its_choices_from_one_file_and_flags_win(tmp_path: Path) -> 
         encoding="utf-8",
     )
     env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "seekserve", "serve", "--max-batch-size", "2"]
+    command = [sys.executable, "-m", "seekserve", "serve", "--max-batch-size", "2", "--gateway", "0"]
     serve = subprocess.Popen(
         command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -34,11 +36,14 @@ def test_serve_reads_its_choices_from_one_file_and_flags_win(tmp_path: Path) -> 
         text = ""
         for line in serve.stdout:
             text += line
-            if line.startswith("ready:"):
+            if line.startswith("  curl "):
                 break
         else:
             pytest.fail(text)
-        address = line.split("gRPC ")[1].split(",")[0]
+        if shutil.which("curl"):  # the line that is shown works as it stands
+            shown = subprocess.run([*shlex.split(line), "--noproxy", "*"], capture_output=True, text=True, check=True)
+            assert json.loads(shown.stdout)["choices"][0]["message"]["content"] == "37 + 48 = 85."
+        address = text.split("gRPC ")[1].split(",")[0]
         with Client(address, "sums") as client:
             request = GenerateRequest(messages=[{"role": "user", "content": "What is 1 + 2?"}])
             assert client.generate(request).text == "1 + 2 = 3."

@@ -58,7 +58,8 @@ TOOLKIT_ARROWS = {
     # The same figures and records for what is measured as for what is simulated.
     "bench": {*_PLANNED, "client", "simulate"},
     "simulate": {*_PLANNED, "repository"},
-    **dict.fromkeys(("server", "client", "gateway", "monitor", "repository", "engine"), _PLANNED),
+    **dict.fromkeys(("server", "client", "monitor", "repository", "engine"), _PLANNED),
+    "gateway": {*_PLANNED, "client"},
     "evaluate": {*BASE, "checkpoint", "plan", "client", "data"},
     "calibrate": {*BASE, "plan"},
     "convert": {*BASE, "checkpoint"},

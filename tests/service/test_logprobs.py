@@ -14,7 +14,7 @@ from tests.service.test_service import ScriptedEngine, ask, error, finish_reason
 
 from seekserve_backend.answers import Chunk, Inbound
 from seekserve_backend.contract.refusal import ErrorCode, ErrorLine
-from seekserve_backend.engines.port import EngineInfo, EngineStepReport, Sampling, TokenEvent
+from seekserve_backend.engines.port import EngineInfo, EngineStepReport, Guide, Sampling, TokenEvent
 from seekserve_backend.live import Live
 from seekserve_backend.work import Work
 
@@ -116,6 +116,7 @@ def test_they_reach_the_client_that_asked_and_no_other(stream: bool) -> None:
     [
         ({"wants_logprobs": True}, "return_log_probs", "this synthetic engine has none"),
         ({"beam_width": 2}, "beam_width", "2 asked for, this synthetic engine has no beams"),
+        ({"guide": Guide(kind="json", text="")}, "guided_decoding_guide_type", "no guided decoding"),
     ],
     ids=str,
 )

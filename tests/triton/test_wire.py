@@ -9,6 +9,7 @@ import pytest
 from tests.triton.fake_utils import Request, number, text
 
 from seekserve_backend.answers import Chunk, InvalidInput
+from seekserve_backend.engines.port import Guide
 from seekserve_backend.triton.wire import read_request, response_values
 
 
@@ -67,6 +68,34 @@ def test_a_return_needs_its_token_and_no_prompt() -> None:
     assert (got.text, got.stream, got.resume_cancel) == (None, True, False)
     assert read({**wish, "resume_cancel": number(True, np.bool_)}).resume_cancel
     assert read({}, parameters={"resume_token": "t0k", "x-tenant": "a"}).tenant == "a"
+
+
+GUIDES: list[tuple[dict[str, str], Any]] = [
+    ({"type": "", "guide": ""}, None),
+    ({"type": "json"}, Guide(kind="json", text="")),
+    ({"type": "json", "guide": ""}, Guide(kind="json", text="")),
+    ({"type": "regex", "guide": "[0-9]+"}, Guide(kind="regex", text="[0-9]+")),
+    ({"type": "json_schema", "guide": '{"type":"object"}'}, Guide(kind="json_schema", text='{"type":"object"}')),
+    ({"type": "ebnf_grammar", "guide": 'root ::= "a"'}, Guide(kind="ebnf_grammar", text='root ::= "a"')),
+    ({"guide": "x"}, "of which kind"),
+    ({"type": "xml", "guide": "x"}, "is not one of json"),
+    ({"type": "json", "guide": "{}"}, "takes no guide"),
+    ({"type": "regex"}, "needs a text"),
+    ({"type": "json_schema", "guide": "[]"}, "an object in JSON"),
+    ({"type": "json_schema", "guide": "{"}, "an object in JSON"),
+    ({"type": "regex", "guide": "a" * 65_537}, "at most 65536"),
+]
+
+
+@pytest.mark.parametrize(("sent", "expected"), GUIDES)
+def test_guides(sent: dict[str, str], expected: Any) -> None:
+    names = {"type": "guided_decoding_guide_type", "guide": "guided_decoding_guide"}
+    tensors = {"text_input": text("a"), **{names[key]: text(value) for key, value in sent.items()}}
+    if isinstance(expected, str):
+        with pytest.raises(InvalidInput, match=expected):
+            read(tensors)
+    else:
+        assert read(tensors).guide == expected
 
 
 def test_chat_options_go_with_messages_only() -> None:

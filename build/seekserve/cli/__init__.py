@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "swap": ("swap", "Replace the variant that a running launch serves, without losing a request."),
     "stop": ("stop", "Stop a server started with launch --detach."),
     "generate": ("generate", "Send one prompt to a running server and stream the answer."),
+    "gateway": ("gateway", "Serve the OpenAI protocol in front of one or several running servers."),
     "simulate": ("simulate", "Replay a trace against scheduling policies, in virtual time."),
     "bench": ("bench", "Load a running server and say what it was worth."),
     "doctor": ("doctor", "Check this machine for what commonly breaks a deployment."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from pathlib import Path
@@ -25,7 +26,7 @@ _QUESTION, _ANSWER = "What is 37 + 48?", "85"
 )
 @click.option("--prompt", default=_QUESTION, show_default=True, help="What to ask the tiny model.")
 def command(folder: Path, prompt: str) -> int:
-    """Serve the tiny checkpoint with the real tritonserver, ask it something, stop cleanly.
+    """Serve the tiny checkpoint with the real tritonserver, ask it over gRPC and HTTP, stop cleanly.
 
     Ctrl-C at any point stops cleanly too, with exit code 0; 4 when tritonserver did not stop cleanly.
     """
@@ -61,7 +62,7 @@ def _run(folder: Path, prompt: str) -> None:
 
 
 def _serve_and_ask(repository: Path, backends: Path, prompt: str) -> None:
-    from seekserve.errors import RequestFailed, ServerError
+    from seekserve.errors import ServerError
     from seekserve.server import Event, Launch, LaunchOptions
 
     def say(event: Event) -> None:
@@ -76,12 +77,50 @@ def _serve_and_ask(repository: Path, backends: Path, prompt: str) -> None:
         launch.start()
         launch.wait_ready()
         completion = _step(5, "ask, streamed over gRPC", "generate", prompt, "--url", launch.grpc_address)
-        if prompt == _QUESTION and _ANSWER not in completion.text:
-            raise RequestFailed(f"the tiny model answered {completion.text!r} to {_QUESTION!r}, expected {_ANSWER}")
-        click.echo("\n[6] stop")
+        _expect(prompt, completion.text)
+        _expect(prompt, _ask_over_http(launch.grpc_address, launch.models[0], prompt))
+        click.echo("\n[7] stop")
         code = launch.stop()
     if code:
         raise ServerError(f"tritonserver did not stop cleanly; its log is {launch.log_file}")
+
+
+def _expect(prompt: str, text: str) -> None:
+    from seekserve.errors import RequestFailed
+
+    if prompt == _QUESTION and _ANSWER not in text:
+        raise RequestFailed(f"the tiny model answered {text!r} to {_QUESTION!r}, expected {_ANSWER}")
+
+
+def _ask_over_http(grpc_address: str, model: str, prompt: str) -> str:
+    """The OpenAI protocol, by the very curl line that is shown; by Python where there is no curl."""
+    from seekserve.cli.gateway_beside import GatewayBeside, curl_line
+
+    _announce(6, "ask in the OpenAI protocol, over HTTP", "gateway", "--backend", grpc_address, "--port", 0)
+    beside = GatewayBeside("127.0.0.1", 0, None, request_log="")
+    with beside:
+        line = curl_line(beside.start(grpc_address), model, prompt)
+        click.echo(f"  $ {line}")
+        answer = _curl(line)
+    click.echo(f"    {answer}")
+    return str(json.loads(answer)["choices"][0]["message"]["content"])
+
+
+def _curl(line: str) -> str:
+    import shutil
+    import subprocess
+    import urllib.request
+
+    program, *arguments = shlex.split(line)
+    if shutil.which(program):
+        return subprocess.run(
+            [program, "--noproxy", "*", *arguments], check=True, capture_output=True, text=True
+        ).stdout
+    url, body = next(each for each in arguments if "://" in each), arguments[-1]
+    request = urllib.request.Request(url, body.encode(), {"content-type": "application/json"})
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=60) as answer:
+        return str(answer.read().decode())
 
 
 def _announce(number: int, title: str, *arguments: object) -> None:

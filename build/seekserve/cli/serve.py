@@ -29,6 +29,15 @@ __all__ = ["command"]
 @click.option("--http-port", type=click.IntRange(0, 65535), help="0 picks a free one. [default: 8000]")
 @click.option("--grpc-port", type=click.IntRange(0, 65535), help="0 picks a free one. [default: 8001]")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="0 picks a free one. [default: 8002]")
+@click.option(
+    "--gateway",
+    "gateway_port",
+    type=click.IntRange(0, 65535),
+    help="Serve the OpenAI protocol too, on this port; 0 picks a free one.",
+)
+@click.option(
+    "--gateway-keys", "keys_file", type=click.Path(path_type=Path), help="Its API keys; a public host needs them."
+)
 @click.option("--config", type=click.Path(path_type=Path), help="File of choices. [default: ./seekserve.yaml]")
 def command(
     checkpoint: str | None,
@@ -38,6 +47,8 @@ def command(
     http_port: int | None,
     grpc_port: int | None,
     metrics_port: int | None,
+    gateway_port: int | None,
+    keys_file: Path | None,
     config: Path | None,
     **flags: Any,
 ) -> int:
@@ -65,4 +76,10 @@ def command(
     def say(event: Event) -> None:
         click.echo(event.text, err=event.kind in ("warning", "trouble"))
 
-    return Launch(options, say=say).run(ends_process=True)
+    if gateway_port is None:
+        return Launch(options, say=say).run(ends_process=True)
+    from seekserve.cli.gateway_beside import GatewayBeside
+
+    # What forbids the gateway is said before minutes are spent on loading.
+    with GatewayBeside(options.host, gateway_port, keys_file) as beside:
+        return Launch(options, say=beside.told(say)).run(ends_process=True)

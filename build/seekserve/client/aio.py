@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -44,8 +44,18 @@ def _expire(watched: Watched, loop: asyncio.AbstractEventLoop, timer: list[async
 class AsyncStream(AsyncIterator[Delta]):
     """Deltas of one answer; an async context manager. The request is sent by the first `async for` or `async with`."""
 
-    def __init__(self, client: AsyncClient, request: GenerateRequest, *, reconnects: int = 0) -> None:
+    def __init__(
+        self,
+        client: AsyncClient,
+        request: GenerateRequest,
+        *,
+        reconnects: int = 0,
+        model: str | None = None,
+        metadata: Sequence[tuple[str, str]] = (),
+    ) -> None:
         self._client = client
+        self._model = model
+        self._metadata = tuple(metadata) or None
         self._url = client.url
         request = prepared(request, reconnects)
         self._comeback = Comeback(request=request, most_attempts=reconnects)
@@ -133,14 +143,14 @@ class AsyncStream(AsyncIterator[Delta]):
         return True
 
     async def _start(self) -> Watched:
-        self._message.model_name = await self._client.model()
+        self._message.model_name = self._model or await self._client.model()
         self._loop = asyncio.get_running_loop()
         self._assembler.sent_at_s = time.perf_counter()
         return self._listen(self._message)
 
     def _listen(self, message: Any) -> Watched:
         now_s = time.perf_counter()
-        call = self._client.calls().infer(message)
+        call = self._client.calls().infer(message, metadata=self._metadata)
         self._watched = Watched(call, now_s + self._client.idle_timeout_s)
         self._arm(self._watched, self._client.idle_timeout_s)
         return self._watched
@@ -273,9 +283,17 @@ class AsyncClient:
                 pass
             return stream.completion
 
-    def stream(self, request: GenerateRequest, *, reconnects: int = 0) -> AsyncStream:
-        """The deltas come from iterating over the result. `reconnects`: as for the blocking client."""
-        return AsyncStream(self, request, reconnects=reconnects)
+    def stream(
+        self,
+        request: GenerateRequest,
+        *,
+        reconnects: int = 0,
+        model: str | None = None,
+        metadata: Sequence[tuple[str, str]] = (),
+    ) -> AsyncStream:
+        """The deltas come from iterating over the result. `reconnects`: as for the blocking client. `model` goes before
+        the client's own; `metadata` travels as gRPC headers (a trace context)."""
+        return AsyncStream(self, request, reconnects=reconnects, model=model, metadata=metadata)
 
     def resume(
         self, token: str, *, received_bytes: int = 0, tenant: str | None = None, reconnects: int = 0
@@ -314,14 +332,15 @@ class AsyncClient:
         index = await self._control(self.calls().repository_index, service_pb2.RepositoryIndexRequest(ready=True))
         return tuple(entry.name for entry in index.models)
 
-    async def is_ready(self) -> bool:
-        """As for the blocking client: not a proof that the model answers."""
+    async def is_ready(self, model: str | None = None) -> bool:
+        """As for the blocking client: not a proof that the model answers. `model` goes before the client's own."""
+        asked = model or self._model
         try:
             server = await self._control(self.calls().server_ready, service_pb2.ServerReadyRequest())
-            if not server.ready or self._model is None:
+            if not server.ready or asked is None:
                 return bool(server.ready)
-            model = service_pb2.ModelReadyRequest(name=self._model)
-            return bool((await self._control(self.calls().model_ready, model)).ready)
+            question = service_pb2.ModelReadyRequest(name=asked)
+            return bool((await self._control(self.calls().model_ready, question)).ready)
         except ServerError:
             return False
 

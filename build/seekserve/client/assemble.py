@@ -52,6 +52,9 @@ class Assembler:
         self._completion_tokens: int | None = None
         self._queue_ms: float | None = None
         self._logprobs: list[float] = []
+        self._fresh_logprobs: tuple[float, ...] = ()
+        self.resume_token: str | None = None
+        """Once the server has given one."""
         self._cumulative_logprob: float | None = None
         self.chat_state: str | None = None
         """Of a chat, from its first response on."""
@@ -145,9 +148,11 @@ class Assembler:
             elif name == "chat_state":
                 self.chat_state = wire.read_text(tensor, content).decode("utf-8", "replace")
             elif name == "output_log_probs":
-                self._logprobs += wire.read_numbers(tensor, content)
+                self._fresh_logprobs += wire.read_numbers(tensor, content)
             elif name == "cum_log_probs":
                 (self._cumulative_logprob,) = wire.read_numbers(tensor, content)
+            elif name == "resume_token":
+                self.resume_token = wire.read_text(tensor, content).decode("utf-8", "replace") or None
         return added
 
     def _added(self, text: bytes) -> bytes:
@@ -164,7 +169,9 @@ class Assembler:
         return added
 
     def _add(self, text: str, now_s: float) -> Delta:
-        delta = Delta(text, self._completion_tokens, self._queue_ms, now_s - self.sent_at_s)
+        logprobs, self._fresh_logprobs = self._fresh_logprobs, ()
+        self._logprobs += logprobs
+        delta = Delta(text, self._completion_tokens, self._queue_ms, now_s - self.sent_at_s, logprobs)
         if text and self._ttft_s is None:
             self._ttft_s = delta.at_s
         self._deltas.append(delta)

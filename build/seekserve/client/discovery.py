@@ -14,7 +14,7 @@ from typing import Any
 
 from seekserve.errors import InputError
 
-__all__ = ["launched_models", "only_model", "state_folder"]
+__all__ = ["launched_metrics_url", "launched_models", "only_model", "state_folder"]
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -24,7 +24,17 @@ def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 def launched_models(target: str, folder: Path) -> tuple[str, ...]:
     """Models of the newest launch on this gRPC address; empty when no record knows it."""
-    best: tuple[float, tuple[str, ...]] = (float("-inf"), ())
+    return _names(_newest_record(target, folder))
+
+
+def launched_metrics_url(target: str, folder: Path) -> str | None:
+    """Where the newest launch on this gRPC address shows its metrics; None when no record says so."""
+    url = _newest_record(target, folder).get("metrics_url")
+    return url if isinstance(url, str) and url else None
+
+
+def _newest_record(target: str, folder: Path) -> Mapping[str, Any]:
+    found: list[tuple[float, Path, Mapping[str, Any]]] = []
     for path in sorted(folder.glob("*.json")):
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
@@ -32,8 +42,8 @@ def launched_models(target: str, folder: Path) -> tuple[str, ...]:
         except (OSError, ValueError):
             continue
         if isinstance(record, dict) and _address(str(record.get("grpc_url", ""))) == _address(target):
-            best = max(best, (age, _names(record)))
-    return best[1]
+            found.append((age, path, record))
+    return max(found, key=lambda entry: entry[:2])[2] if found else {}
 
 
 def _names(record: Mapping[str, Any]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ mistaken for a refusal, though both travel as UNAVAILABLE.
 
 from __future__ import annotations
 
-from seekserve.errors import InputError, ProtocolError, Refused, RequestFailed, SeekserveError, ServerError, TimedOut
+from seekserve.errors import NotAccepted, ProtocolError, Refused, RequestFailed, SeekserveError, ServerError, TimedOut
 from seekserve_backend.contract.refusal import ErrorCode, ErrorLine
 
 __all__ = ["from_message", "from_status", "idle"]
@@ -39,9 +39,16 @@ def _from_line(line: ErrorLine, url: str) -> SeekserveError:
         )
     if line.code in (ErrorCode.INVALID, ErrorCode.TOO_LARGE):
         what = f"{line.field}: " if line.field is not None and not line.reason.startswith(line.field) else ""
-        return InputError(f"{url} does not accept the request ({line.code.value}): {what}{line.reason}")
+        return NotAccepted(
+            f"{url} does not accept the request ({line.code.value}): {what}{line.reason}",
+            code=line.code.value,
+            reason=line.reason,
+            field=line.field,
+        )
     mark = f" (request {line.request_id})" if line.request_id else ""
-    return RequestFailed(f"{url}: the request {line.code.value}{mark}: {line.reason}")
+    return RequestFailed(
+        f"{url}: the request {line.code.value}{mark}: {line.reason}", code=line.code.value, reason=line.reason
+    )
 
 
 def from_status(code: str, details: str, url: str, progress: str) -> SeekserveError:

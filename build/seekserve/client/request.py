@@ -62,6 +62,11 @@ class GenerateRequest:
     resume_cancel: bool | None = None
     """True: the stream is given up and its work cancelled."""
     request_id: str | None = None
+    exclude_input_in_output: bool | None = None
+    """False: the output begins with the prompt (raw prompts only)."""
+    guided_decoding_guide_type: str | None = None
+    """json, json_schema, regex or ebnf_grammar, where the engine has them; `guided_decoding_guide` says what."""
+    guided_decoding_guide: str | None = None
     stream: bool = True
     """False: the server answers with one response at the end."""
     parameters: Mapping[str, str | int | float | bool] = field(default_factory=dict)
@@ -99,6 +104,8 @@ class Delta(NamedTuple):
     queue_ms: float | None
     at_s: float
     """When it arrived, in seconds since the request was sent."""
+    logprobs: tuple[float, ...] = ()
+    """Of the tokens whose text this piece completes; empty unless asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

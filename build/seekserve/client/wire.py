@@ -15,7 +15,7 @@ from tritonclient.grpc import service_pb2
 
 from seekserve.client.request import GenerateRequest
 from seekserve.errors import InputError, ProtocolError
-from seekserve_backend.contract.tensors import INPUTS, TensorSpec
+from seekserve_backend.contract.tensors import INPUT_BY_NAME, INPUTS, TensorSpec
 
 __all__ = ["FINAL_PARAMETER", "WANT_EMPTY_FINAL_PARAMETER", "encode", "read_number", "read_numbers", "read_text"]
 
@@ -23,6 +23,8 @@ FINAL_PARAMETER = "triton_final_response"
 WANT_EMPTY_FINAL_PARAMETER = "triton_enable_empty_final_response"
 
 _FIELD_OF_TENSOR = {"text_input": "prompt", "stop_words": "stop", "return_log_probs": "logprobs"}
+# Never dropped in silence where a contract is older than this client.
+_OPTIONAL_IN_CONTRACT = ("heartbeat_ms", "resumable", "resume_token", "resume_from_bytes", "resume_cancel")
 _NUMBERS = {
     "INT32": ("<i", f"an integer from {-(2**31)} to {2**31 - 1}"),
     "INT64": ("<q", f"an integer from {-(2**63)} to {2**63 - 1}"),
@@ -34,7 +36,11 @@ _NUMBERS = {
 def encode(request: GenerateRequest, model: str) -> service_pb2.ModelInferRequest:
     """Raises InputError naming every field that its tensor cannot hold."""
     message = service_pb2.ModelInferRequest(model_name=model, id=request.request_id or "")
-    problems = []
+    problems = [
+        f"{name}: this version's contract has no such input"
+        for name in _OPTIONAL_IN_CONTRACT
+        if getattr(request, name) is not None and name not in INPUT_BY_NAME
+    ]
     for spec in INPUTS:
         name = _FIELD_OF_TENSOR.get(spec.name, spec.name)
         value = getattr(request, name, None)

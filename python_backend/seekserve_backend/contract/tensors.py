@@ -74,8 +74,8 @@ INPUTS: tuple[TensorSpec, ...] = (
     _neutral("return_perf_metrics", "BOOL", False),
     _neutral("decoder_text_input", "STRING", ""),
     _neutral("embedding_bias_words", "STRING", "", dims=(-1,)),
-    _neutral("guided_decoding_guide_type", "STRING", ""),
-    _neutral("guided_decoding_guide", "STRING", ""),
+    _in("guided_decoding_guide_type", "STRING", "json, json_schema, regex or ebnf_grammar, where the engine has them"),
+    _in("guided_decoding_guide", "STRING", "the schema, expression or grammar; nothing for json"),
     _in(
         "messages", "STRING", "JSON list of chat messages (OpenAI form), rendered with the model's template", ours=True
     ),

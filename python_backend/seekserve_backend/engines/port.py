@@ -20,6 +20,8 @@ __all__ = [
     "EngineRequest",
     "EngineStats",
     "EngineStepReport",
+    "GUIDE_KINDS",
+    "Guide",
     "RUNTIME_CONTROLS",
     "Sampling",
     "TokenEvent",
@@ -27,6 +29,8 @@ __all__ = [
 
 
 RUNTIME_CONTROLS = ("beam_width", "speculation")
+GUIDE_KINDS = ("json", "json_schema", "regex", "ebnf_grammar")
+"""What an output can be held to; the stock ensemble's words."""
 
 
 class EngineError(RuntimeError):
@@ -58,6 +62,16 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Guide:
+    """Guided decoding: what the output must look like, whatever the model would rather say."""
+
+    kind: str
+    """One of GUIDE_KINDS."""
+    text: str
+    """The schema, expression or grammar; empty for json."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRequest:
     id: str
     prompt_ids: tuple[int, ...]
@@ -71,6 +85,8 @@ class EngineRequest:
     """Fill TokenEvent.logprobs; asked only of engines that say `has_logprobs`."""
     beam_width: int = 1
     """Above 1, up to EngineInfo.max_beam_width: the best of that many beams, all tokens with the last step."""
+    guide: Guide | None = None
+    """Asked only of engines that say `has_guides`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +104,8 @@ class EngineInfo:
     max_beam_width: int = 1
     repeats_seeds: bool = False
     """An explicit seed gives the same tokens again, whatever else is in the batch."""
+    has_guides: bool = False
+    """Guided decoding is built in and switched on."""
     reuses_prefixes: bool = False
     """Prompts that begin alike are read once, as long as the cache holds the beginning."""
     runtime_controls: frozenset[str] = frozenset()

@@ -137,7 +137,10 @@ def _inputs(inbound: Inbound, max_tokens: int, deadline_ms: int | None) -> Itera
         if field.name in inbound.sampling_given or value != getattr(neutral, field.name):
             yield field.name, (value,)
     optional = {
+        "chat_options": inbound.chat_options,
         "end_id": inbound.end_id,
+        "guided_decoding_guide_type": None if inbound.guide is None else inbound.guide.kind.encode(),
+        "guided_decoding_guide": None if inbound.guide is None else inbound.guide.text.encode() or None,
         "exclude_input_in_output": False if inbound.echo_prompt else None,
         "return_num_input_tokens": True if inbound.wants_num_input_tokens else None,
         "return_num_output_tokens": True if inbound.wants_num_output_tokens else None,
@@ -188,5 +191,6 @@ def _chunk(values: dict[str, tuple[Any, ...]], model: str, *, is_first: bool) ->
         num_output_tokens=one("num_output_tokens"),
         logprobs=values.get("output_log_probs"),
         cumulative_logprob=one("cum_log_probs"),
+        chat_state=one("chat_state"),
         served_by=(one("served_by") or model) if is_first or finish_reason is not None else None,
     )

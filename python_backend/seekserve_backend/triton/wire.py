@@ -16,7 +16,7 @@ from ..answers import Chunk, Inbound, InvalidInput
 from ..contract.classes import SAMPLING_RANGES
 from ..contract.routes import ROUTE_HEADERS
 from ..contract.tensors import INPUT_BY_NAME, LEAST_HEARTBEAT_MS, Handling
-from ..engines.port import Sampling
+from ..engines.port import GUIDE_KINDS, Guide, Sampling
 
 __all__ = ["PROBE_PARAMETER", "ROUTED_PARAMETER", "read_request", "response_values"]
 
@@ -29,6 +29,7 @@ _LEAST_TEMPERATURE = 1e-5
 _MAX_STOP_WORDS = 16
 _MAX_STOP_BYTES = 1024
 _OF_A_RETURN = ("resume_token", "resume_from_bytes", "resume_cancel", "tenant", "heartbeat_ms", "stream", "text_input")
+_MAX_GUIDE_CHARS = 65_536
 
 
 def read_request(request: Any, *, probe_key: str | None) -> Inbound:
@@ -69,6 +70,7 @@ def read_request(request: Any, *, probe_key: str | None) -> Inbound:
         wants_num_output_tokens=reader.boolean("return_num_output_tokens", False),
         wants_logprobs=reader.boolean("return_log_probs", False),
         beam_width=reader.integer("beam_width", low=1) or 1,
+        guide=_guide(values),
         request_class=reader.text("request_class"),
         tenant=reader.text("tenant") or "",
         deadline_ms=reader.integer("deadline_ms", low=1),
@@ -213,6 +215,35 @@ def _sampling(reader: _Reader) -> Sampling:
         frequency_penalty=reader.number("frequency_penalty", 0.0, low=-2.0, high=2.0),
         min_tokens=reader.integer("min_tokens", low=0) or 0,
     )
+
+
+def _guide(values: Mapping[str, list[Any]]) -> Guide | None:
+    """An empty type asks for nothing, as in the stock ensemble."""
+    kind, text = (
+        _decode(name, _one(name, values[name])) if name in values else ""
+        for name in ("guided_decoding_guide_type", "guided_decoding_guide")
+    )
+    if not kind:
+        if text:
+            raise InvalidInput("guided_decoding_guide_type", "missing: a guide of which kind?")
+        return None
+    if kind not in GUIDE_KINDS:
+        raise InvalidInput("guided_decoding_guide_type", f"{kind[:64]!r} is not one of {', '.join(GUIDE_KINDS)}")
+    if bool(text) is (kind == "json"):
+        wanted = "json takes no guide; json_schema does" if text else f"{kind} needs a text"
+        raise InvalidInput("guided_decoding_guide", wanted)
+    if kind == "json_schema" and not _is_json_object(text):
+        raise InvalidInput("guided_decoding_guide", "not a JSON schema: expected an object in JSON")
+    if len(text) > _MAX_GUIDE_CHARS:
+        raise InvalidInput("guided_decoding_guide", f"{len(text)} characters, at most {_MAX_GUIDE_CHARS} are allowed")
+    return Guide(kind=kind, text=text)
+
+
+def _is_json_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _positive(reader: _Reader, name: str) -> float:

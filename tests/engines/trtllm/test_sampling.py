@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 from tests.engines.trtllm.bundles import BLOCK_TOKENS, request
 
 from seekserve_backend.contract.bundle import Retention
-from seekserve_backend.engines.port import EngineInfo, Sampling
+from seekserve_backend.engines.port import EngineInfo, Guide, Sampling
 from seekserve_backend.engines.trtllm.package import accepted, same_version
-from seekserve_backend.engines.trtllm.sampling import request_problems, retention_of, sampling_keywords
+from seekserve_backend.engines.trtllm.sampling import guide_keywords, request_problems, retention_of, sampling_keywords
 
 INFO = EngineInfo(
     kind="trtllm-pytorch",
@@ -55,6 +56,25 @@ def keywords(model_has_defaults: bool = False, **fields: Any) -> dict[str, Any]:
 )
 def test_each_wish_becomes_its_keywords(fields: dict[str, Any], expected: dict[str, Any]) -> None:
     assert keywords(**fields) == {**ALWAYS, **expected}
+
+
+@pytest.mark.parametrize(
+    ("guide", "expected"),
+    [
+        (Guide(kind="json", text=""), {"json_object": True}),
+        (Guide(kind="json_schema", text="{}"), {"json": "{}"}),
+        (Guide(kind="regex", text="a+"), {"regex": "a+"}),
+        (Guide(kind="ebnf_grammar", text="root"), {"grammar": "root"}),
+    ],
+    ids=str,
+)
+def test_each_guide_becomes_its_keyword_and_is_refused_without_guided_decoding(
+    guide: Guide, expected: dict[str, Any]
+) -> None:
+    assert guide_keywords(guide) == expected
+    asked = request(guide=guide)
+    assert "no guided decoding" in "".join(request_problems(asked, INFO))
+    assert request_problems(asked, replace(INFO, has_guides=True)) == []
 
 
 def test_a_model_without_end_ids_runs_to_its_length() -> None:

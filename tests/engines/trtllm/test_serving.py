@@ -9,7 +9,7 @@ import pytest
 from tests.engines.trtllm.bundles import EOS, LIMITS, Run, request
 from tests.engines.trtllm.conftest import World
 
-from seekserve_backend.engines.port import EndReason, Sampling
+from seekserve_backend.engines.port import EndReason, Guide, Sampling
 
 
 def script(world: World, tokens: list[int]) -> dict[str, Any]:
@@ -22,6 +22,13 @@ def test_tokens_arrive_in_steps_and_the_end_id_is_not_among_them(world: World) -
     run = Run(world.start()).add(request(prompt=range(10, 40), max_tokens=60)).until_ended("a")
     assert run.tokens() == list(range(10, 40))
     assert len(run.events["a"]) > 3
+    assert run.ends["a"].reason is EndReason.STOP
+
+
+def test_a_guide_is_passed_on_where_guided_decoding_is_switched_on(world: World) -> None:
+    engine = world.start(guided_decoding_backend="xgrammar")
+    assert engine.info.has_guides
+    run = Run(engine).add(request(guide=Guide(kind="regex", text="[0-9]+"))).until_ended("a")
     assert run.ends["a"].reason is EndReason.STOP
 
 

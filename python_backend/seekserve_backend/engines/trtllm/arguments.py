@@ -69,6 +69,7 @@ def engine_info(bundle: Bundle, setup: LlmSetup) -> EngineInfo:
         eos_ids=setup.eos_ids,
         has_logprobs=not is_engine_directory or bool(setup.arguments.get("gather_generation_logits")),
         max_beam_width=beams,
+        has_guides=bool(setup.arguments.get("guided_decoding_backend")),
         reuses_prefixes=_reuses_blocks(setup.arguments),
         runtime_controls=frozenset(RUNTIME_CONTROLS[:1]) if beams > 1 else frozenset(),
     )

@@ -25,7 +25,7 @@ from .mailbox import Mailbox
 from .package import Package, accepted, load_package
 from .processes import Workers, use_right_python
 from .report import Tally, build_report
-from .sampling import request_problems, retention_of, sampling_keywords, stop_ids_of
+from .sampling import guide_keywords, request_problems, retention_of, sampling_keywords, stop_ids_of
 from .silence import SILENCE_S
 from .statistics import Statistics
 
@@ -183,11 +183,11 @@ class TrtllmEngine:
         return llm
 
     def _flight(self, request: EngineRequest) -> Flight:
-        model_has_defaults = self._setup.model_has_defaults
+        sampling = sampling_keywords(request, self._info, model_has_defaults=self._setup.model_has_defaults)
+        if request.guide is not None:
+            sampling["guided_decoding"] = self._package.guided_decoding(**guide_keywords(request.guide))
         keywords: dict[str, Any] = {
-            "sampling_params": self._package.sampling_params(
-                **sampling_keywords(request, self._info, model_has_defaults=model_has_defaults)
-            ),
+            "sampling_params": self._package.sampling_params(**sampling),
             # Beams answer at their end, and an engine of trtllm-build crashes when a stream with log probabilities is
             # aborted (TensorRT-LLM #10810).
             "streaming": request.beam_width == 1

@@ -27,6 +27,7 @@ class Package:
     llm: Callable[..., Any]
     """The LLM class of the bundle's engine kind."""
     sampling_params: Callable[..., Any]
+    guided_decoding: Callable[..., Any]
     request_error: type[Exception]
     """One request failed; the engine lives."""
     engine_dead: type[Exception] | None
@@ -58,6 +59,7 @@ def load_package(kind: str, wanted_version: str) -> Package:
         version=found,
         llm=_engine_directory_llm(found) if kind == "trtllm-engine" else root.LLM,
         sampling_params=root.SamplingParams,
+        guided_decoding=llmapi.GuidedDecodingParams,
         request_error=executor.RequestError,
         engine_dead=getattr(executor, "EngineDeadError", None),
         retention_config=getattr(llmapi, "KvCacheRetentionConfig", None),

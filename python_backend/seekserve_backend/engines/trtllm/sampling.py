@@ -13,12 +13,13 @@ from datetime import timedelta
 from typing import Any
 
 from ...contract.bundle import Retention
-from ..port import EngineInfo, EngineRequest, Sampling
+from ..port import EngineInfo, EngineRequest, Guide, Sampling
 from ..sampling_bounds import sampling_problems
 
-__all__ = ["request_problems", "retention_of", "sampling_keywords", "stop_ids_of"]
+__all__ = ["guide_keywords", "request_problems", "retention_of", "sampling_keywords", "stop_ids_of"]
 
 _NO_END_ID = -1
+_KEYWORD_OF_GUIDE = {"json_schema": "json", "regex": "regex", "ebnf_grammar": "grammar"}
 
 
 def stop_ids_of(request: EngineRequest, info: EngineInfo) -> tuple[int, ...]:
@@ -47,6 +48,8 @@ def request_problems(request: EngineRequest, info: EngineInfo) -> list[str]:
         )
     if request.wants_logprobs and (not info.has_logprobs or request.beam_width > 1):
         problems.append("log probabilities are wanted where this engine, or a search with beams, has none")
+    if request.guide is not None and not info.has_guides:
+        problems.append("a guide is given where this engine has no guided decoding")
     return problems
 
 
@@ -71,6 +74,11 @@ def sampling_keywords(
         # 1, not 0: until mid-2026 zero meant none. The sampled token is always among those returned.
         keywords["logprobs"] = 1
     return keywords
+
+
+def guide_keywords(guide: Guide) -> dict[str, Any]:
+    """Keywords of one GuidedDecodingParams, of which exactly one may be set."""
+    return {"json_object": True} if guide.kind == "json" else {_KEYWORD_OF_GUIDE[guide.kind]: guide.text}
 
 
 def retention_of(retention: Retention, config_class: Any, prompt_tokens: int) -> Any:

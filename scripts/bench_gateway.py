@@ -1,0 +1,127 @@
+#!/usr/bin/env python
+"""What the gateway costs: time to the first token at concurrency 1, and tokens/s at many streams.
+
+    python scripts/bench_gateway.py [--pairs 5] [--streams 64] [--tokens 100]
+
+All side by side in one run, in front of one tritonserver with the synthetic engine:
+
+- `direct`: the typed asyncio gRPC client, without HTTP; `raw`: gRPC whose bytes nobody reads;
+- `bare`: an ASGI application without a framework that sends one fixed request over gRPC and streams the same bytes as
+  server-sent events, reading nothing of what it passes on: what any Python proxy costs at least;
+- `gateway`: `seekserve gateway` as it is started by default, with its request log.
+
+First: the time to the first token, and what gateway and bare add to that of raw gRPC bytes (the aim: at most twice as
+much). Then: tokens/s of the gateway over those of `direct` (the aim: at least 0.7), at the pace of an engine (25.9 ms a
+step with 64 requests, DeepSeek-V3 on 8 x H200), and with one that costs nothing, where only Python on the same cores is
+left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import gatewaylib
+from benchlib import Ratio, paired, percentile, seekserve, server, synthetic_bundle, workspace
+from gatewaylib import run_load
+from seekserve_backend.contract.step_model import StepModel
+
+PACE = StepModel(
+    base_points=((1, 14.0), (8, 18.0), (32, 22.0), (64, 25.9), (256, 50.1), (1000, 93.9)),
+    kv_read_ms_per_token=0.0,
+    attention_ms_per_token2=0.0,
+    source="DeepSeek-V3 on 8 x H200, predicted",
+)
+FREE, PACED = "free", "paced"
+EVENT = (
+    'data: {"id":"cmpl-00000000000000000000000000000000","object":"text_completion","created":1796008042,'
+    '"model":"free","choices":[{"index":0,"text":" the","logprobs":null,"finish_reason":null}],"usage":null}\n\n'
+)
+
+
+@contextmanager
+def started(*command: object, stream: str) -> Iterator[str]:
+    """A server process and the address that it says it listens on."""
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, *map(str, command)], text=True, **pipes)  # type: ignore[call-overload]
+    try:
+        for line in getattr(process, stream):
+            if (found := re.search(r"(127\.0\.0\.1:\d+)\s*$", line)) and "backend" not in line:
+                yield found[1]
+                break
+        else:
+            raise RuntimeError(f"{command} did not start")
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def first_ms(kind: str, url: str, requests: int) -> float:
+    return percentile(run_load(kind, url, FREE, streams=1, requests=requests, tokens=2).first_ms, 0.5)
+
+
+def overheads(direct: str, bare: str, gateway: str, *, rounds: int, requests: int) -> None:
+    """In turns, after one uncounted round."""
+    ways = (("raw", direct), ("direct", direct), ("http", bare), ("http", gateway))
+    figures = [[first_ms(kind, url, requests) for kind, url in ways] for _ in range(rounds + 1)][1:]
+    raw_ms, direct_ms, bare_ms, gateway_ms = (statistics.median(column) for column in zip(*figures, strict=True))
+    print(
+        f"first token at concurrency 1 (p50, medians of {rounds} rounds): raw gRPC {raw_ms:.2f} ms, typed client "
+        f"{direct_ms:.2f} ms, bare proxy {bare_ms:.2f} ms, gateway {gateway_ms:.2f} ms"
+    )
+    for name, ratios in (
+        ("time to first token, gateway / bare proxy", sorted(g / b for _, _, b, g in figures)),
+        ("what is added to raw gRPC, gateway / bare proxy", sorted((g - r) / (b - r) for r, _, b, g in figures)),
+    ):
+        print(f"{name}: ratio {statistics.median(ratios):.2f} (min {ratios[0]:.2f}, max {ratios[-1]:.2f})", flush=True)
+
+
+def rates(name: str, direct: str, gateway: str, model: str, args: argparse.Namespace, requests: int) -> Ratio:
+    def rate(kind: str, url: str) -> Callable[[], float]:
+        return lambda: (
+            run_load(kind, url, model, streams=args.streams, requests=requests, tokens=args.tokens).tokens_per_s
+        )
+
+    return paired(name, rate("http", gateway), rate("direct", direct), pairs=args.pairs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--streams", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=100, help="of each answer")
+    parser.add_argument("--requests", type=int, default=300, help="for each median of first tokens")
+    parser.add_argument("--first-token-only", action="store_true")
+    args = parser.parse_args()
+    with workspace() as folder:
+        os.environ["XDG_STATE_HOME"] = str(folder / "state")
+        repository, backends = folder / "repository", folder / "backends"
+        seekserve("render", synthetic_bundle(folder / "free", name=FREE), "--out", repository)
+        seekserve("render", synthetic_bundle(folder / "paced", name=PACED, step_model=PACE), "--out", repository)
+        seekserve("install-backend", backends)
+        tail = 'data: {"usage":{"completion_tokens": 2}}\n\ndata: [DONE]\n\n'
+        with server(repository, backends, folder) as launch:
+            direct = launch.grpc_address
+            bare_command = (gatewaylib.__file__, "bare", direct, FREE, 2, EVENT, tail)
+            gateway_command = ("-m", "seekserve", "gateway", "--port", 0, "--backend", direct)
+            with started(*gateway_command, stream="stderr") as gateway:
+                with started(*bare_command, stream="stdout") as bare:
+                    overheads(direct, bare, gateway, rounds=args.pairs, requests=args.requests)
+                if args.first_token_only:
+                    return
+                for model, pace, requests in ((PACED, "at an engine's pace", 2), (FREE, "engine costs nothing", 4)):
+                    name = f"tokens/s at {args.streams} streams, {pace}, gateway / direct"
+                    ratio = rates(name, direct, gateway, model, args, requests * args.streams)
+                    print(ratio.line("tokens/s"), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,322 @@
+"""The protocol over real HTTP, in front of a scripted gRPC server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from tests.client.fake_server import Call, Running, chunk, error
+from tests.gateway.conftest import CHAT, PATIENCE_S, RunningGateway, Start
+
+from seekserve_backend.contract.refusal import ErrorCode, ErrorLine
+
+STREAM = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+def three(_: Call) -> Iterator[Any]:
+    yield chunk("Hel", queue_ms=3.0)
+    yield chunk("")
+    yield chunk("lo", final=True, finish="length", tokens=3, prompt_tokens=5, queue_ms=3.0)
+
+
+def events(text: str) -> list[Any]:
+    """The events of a stream; the last may be the end mark."""
+    lines = [line for line in text.split("\n\n") if line]
+    assert all(line.startswith("data: ") for line in lines)
+    return [each if (each := line[6:]) == "[DONE]" else json.loads(each) for line in lines]
+
+
+def line(code: ErrorCode, retry_after_ms: int | None = None, field: str | None = None) -> Any:
+    made = ErrorLine(code=code, reason="the reason", retry_after_ms=retry_after_ms, request_id="r", field=field)
+    return error(made.to_line())
+
+
+def input_text(call: Call, name: str) -> str:
+    return call.inputs()[name][2][4:].decode()
+
+
+def test_a_stream_ends_with_finish_then_usage_then_done_under_one_id(server: Running, gateway: RunningGateway) -> None:
+    server.triton.script = three
+    answer = gateway.chat(STREAM)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    *chunks, last, end = events(answer.text)
+    assert end == "[DONE]"
+    assert len({(each["id"], each["model"], each["created"]) for each in [*chunks, last]}) == 1
+    assert [each["choices"][0]["delta"] for each in chunks] == [
+        {"role": "assistant", "content": "Hel"},
+        {"content": "lo"},
+        {},
+    ]
+    # null until the last, and "length" exactly when the limit ended it
+    assert [each["choices"][0]["finish_reason"] for each in chunks] == [None, None, "length"]
+    assert last["choices"] == []
+    assert last["usage"] == {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+    assert [each["usage"] for each in chunks] == [None] * 3
+
+
+def test_a_stream_that_did_not_ask_for_usage_has_none(server: Running, gateway: RunningGateway) -> None:
+    server.triton.script = three
+    assert not any("usage" in each for each in events(gateway.chat({"stream": True}).text)[:-1])
+
+
+def test_a_whole_answer_has_everything(server: Running, gateway: RunningGateway) -> None:
+    server.triton.script = three
+    answer = gateway.chat(x_request_id="mine-1")
+    body = answer.json()
+    assert body["choices"][0]["message"] == {"role": "assistant", "content": "Hello"}
+    assert body["choices"][0]["finish_reason"] == "length"
+    assert body["usage"] == {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+    assert (body["object"], body["id"]) == ("chat.completion", "chatcmpl-mine-1")
+    assert answer.headers["x-request-id"] == "mine-1"
+    assert server.last.request.id == "mine-1"
+
+
+def test_completions_of_several_prompts_and_choices_keep_their_places(server: Running, gateway: RunningGateway) -> None:
+    def echo(call: Call) -> Iterator[Any]:
+        text = input_text(call, "text_input")
+        yield chunk(text, final=True, finish="stop", tokens=1, prompt_tokens=2)
+
+    server.triton.script = echo
+    body = {"model": "m", "prompt": ["a", "b"], "n": 2}
+    whole = gateway.post("/v1/completions", body).json()
+    assert [(c["index"], c["text"]) for c in whole["choices"]] == [(0, "a"), (1, "a"), (2, "b"), (3, "b")]
+    assert whole["usage"] == {"prompt_tokens": 4, "completion_tokens": 4, "total_tokens": 8}
+    texts: dict[int, str] = {}
+    for each in events(gateway.post("/v1/completions", {**body, "stream": True}).text)[:-1]:
+        (choice,) = each["choices"]
+        texts[choice["index"]] = texts.get(choice["index"], "") + choice["text"]
+    assert texts == {0: "a", 1: "a", 2: "b", 3: "b"}
+
+
+def test_the_batch_route_takes_both_forms_and_asks_as_offline(server: Running, gateway: RunningGateway) -> None:
+    assert gateway.post("/v1/batch/completions", CHAT).json()["object"] == "chat.completion"
+    assert input_text(server.last, "request_class") == "offline"
+    assert gateway.post("/v1/batch/completions", {"model": "m", "prompt": "x"}).json()["object"] == "text_completion"
+    gateway.chat()
+    assert "request_class" not in server.last.inputs()
+
+
+def test_models_and_a_wrong_model_is_404_with_the_list(gateway: RunningGateway) -> None:
+    assert [each["id"] for each in gateway.client.get("/v1/models").json()["data"]] == ["m"]
+    assert gateway.client.get("/v1/models/m").json()["id"] == "m"
+    for answer in (gateway.client.get("/v1/models/q"), gateway.chat({"model": "q"})):
+        assert answer.status_code == 404
+        assert answer.json()["error"]["param"] == "model"
+        assert "served: m" in answer.json()["error"]["message"]
+
+
+REFUSALS: list[tuple[ErrorCode, int | None, int, str, str | None]] = [
+    (ErrorCode.OVERLOADED, 1500, 429, "load", "2"),
+    (ErrorCode.NOT_SERVING, 300, 503, "not_serving", "1"),
+    (ErrorCode.NOT_SERVING, None, 503, "not_serving", None),
+    (ErrorCode.EXPIRED, 700, 504, "expired", "1"),
+    (ErrorCode.TOO_LARGE, None, 400, "invalid", None),
+    (ErrorCode.INVALID, None, 400, "invalid", None),
+    (ErrorCode.FAILED, None, 500, "failed", None),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("code", "hint_ms", "status", "kind", "retry_after"), REFUSALS)
+def test_refusals_have_a_status_a_reason_and_a_hint_and_are_counted_apart(
+    server: Running,
+    gateway: RunningGateway,
+    code: ErrorCode,
+    hint_ms: int | None,
+    status: int,
+    kind: str,
+    retry_after: str | None,
+    stream: bool,
+) -> None:
+    server.triton.script = lambda _: iter([line(code, hint_ms, "stop_words" if status == 400 else None)])
+    answer = gateway.chat({"stream": stream})
+    said = answer.json()["error"]
+    assert answer.status_code == status
+    assert (said["code"], said["message"]) == (code.value, "the reason")
+    assert answer.headers.get("retry-after") == retry_after
+    assert answer.headers.get("retry-after-ms") == (None if hint_ms is None else str(hint_ms))
+    assert said["param"] == ("stop" if status == 400 else None)
+    assert gateway.metric("seekserve_gateway_problems_total", kind=kind) == 1
+    assert sum(gateway.metric("seekserve_gateway_problems_total", kind=k) for k in ("load", "not_serving")) == (
+        kind in ("load", "not_serving")
+    )
+
+
+def test_an_error_in_the_middle_is_an_event_and_the_text_before_it_is_kept(
+    server: Running, gateway: RunningGateway
+) -> None:
+    server.triton.script = lambda _: iter([chunk("half"), line(ErrorCode.FAILED)])
+    first, last = events(gateway.chat({"stream": True}).text)
+    assert first["choices"][0]["delta"]["content"] == "half"
+    assert last["error"]["code"] == "failed"
+
+
+def test_what_a_server_says_in_its_own_words_reaches_no_client(server: Running, gateway: RunningGateway) -> None:
+    server.triton.script = lambda _: iter([error("Traceback: /opt/secret/model.py line 3")])
+    answer = gateway.chat()
+    assert answer.status_code == 500
+    assert "secret" not in answer.text
+
+
+def test_log_probabilities_belong_to_the_text_they_came_with(server: Running, gateway: RunningGateway) -> None:
+    import struct
+
+    def scored(text: str, *logprobs: float, **more: Any) -> Any:
+        message = chunk(text, **more)
+        message.infer_response.outputs.add(name="output_log_probs", datatype="FP32", shape=[1, 1, len(logprobs)])
+        message.infer_response.raw_output_contents.append(struct.pack(f"<{len(logprobs)}f", *logprobs))
+        return message
+
+    server.triton.script = lambda _: iter([scored("a", -0.5), scored("é", -1.0, -2.0, final=True, finish="stop")])
+    expected = [("a", -0.5), ("", -1.0), ("é", -2.0)]
+    whole = gateway.chat({"logprobs": True}).json()["choices"][0]["logprobs"]["content"]
+    assert [(each["token"], each["logprob"]) for each in whole] == expected
+    assert whole[2]["bytes"] == [0xC3, 0xA9]
+    chunks = events(gateway.chat({"logprobs": True, "stream": True}).text)[:-1]
+    streamed = [e for each in chunks for e in (each["choices"][0]["logprobs"] or {"content": []})["content"]]
+    assert [(each["token"], each["logprob"]) for each in streamed] == expected
+    raw = gateway.post("/v1/completions", {"model": "m", "prompt": "x", "logprobs": 0}).json()["choices"][0]["logprobs"]
+    assert (raw["tokens"], raw["text_offset"]) == (["a", "", "é"], [0, 1, 1])
+
+
+class Leaver:
+    """A client that sends a request by hand, so that it can leave at any moment."""
+
+    def __init__(self, gateway: RunningGateway, body: dict[str, Any]) -> None:
+        place = urlsplit(gateway.url)
+        data = json.dumps(body).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(data)}\r\n\r\n"
+        self.socket = socket.create_connection((str(place.hostname), int(place.port or 0)), PATIENCE_S)
+        self.socket.sendall(head.encode() + data)
+
+    def leave(self) -> None:
+        self.socket.close()
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("has_begun", [False, True], ids=["queued", "answering"])
+def test_a_client_that_leaves_is_cancelled_at_the_backend(
+    server: Running, gateway: RunningGateway, stream: bool, has_begun: bool
+) -> None:
+    is_asked = threading.Event()
+
+    def slow(call: Call) -> Iterator[Any]:
+        is_asked.set()
+        if has_begun:
+            yield chunk("first")
+        call.hang()
+
+    server.triton.script = slow
+    leaver = Leaver(gateway, {**CHAT, "stream": stream})
+    assert is_asked.wait(PATIENCE_S)
+    if has_begun and stream:
+        assert leaver.socket.recv(12) == b"HTTP/1.1 200"
+    leaver.leave()
+    assert server.last.is_ended.wait(PATIENCE_S)
+    assert server.last.was_cancelled
+
+
+def test_deadlines_travel_down_and_the_whole_time_is_kept_here(server: Running, gateway: RunningGateway) -> None:
+    gateway.chat(x_deadline_ms="1234")
+    assert server.last.inputs()["deadline_ms"][2] == (1234).to_bytes(4, "little")
+    server.triton.script = lambda call: iter(call.hang() or ())  # type: ignore[func-returns-value]
+    answer = gateway.chat(x_request_timeout_ms="50")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timed_out")
+    assert server.last.inputs()["deadline_ms"][2] == (50).to_bytes(4, "little")
+    assert server.last.is_ended.wait(PATIENCE_S)
+    for bad in ("0", "-1", "1.5", "x", "99999999999"):
+        assert gateway.chat(x_deadline_ms=bad).status_code == 400
+
+
+def test_a_refusal_is_tried_once_on_another_backend(server: Running, start: Start) -> None:
+    other = Running()
+    try:
+        gateway = start(server, other)
+        server.triton.script = other.triton.script = lambda _: iter([line(ErrorCode.OVERLOADED, 10)])
+        answer = gateway.chat()
+        assert answer.status_code == 429
+        assert (len(server.triton.calls), len(other.triton.calls)) == (1, 1)
+        other.triton.script = three
+        assert all(gateway.chat({"stream": stream}).status_code == 200 for stream in (True, False, True))
+        assert gateway.metric("seekserve_gateway_retries_total") >= 2
+        # Bad input is bad everywhere, and what has begun cannot be begun again.
+        calls = len(server.triton.calls) + len(other.triton.calls)
+        server.triton.script = other.triton.script = lambda _: iter([line(ErrorCode.INVALID)])
+        assert gateway.chat().status_code == 400
+        server.triton.script = other.triton.script = lambda _: iter([chunk("x"), line(ErrorCode.OVERLOADED, 10)])
+        assert events(gateway.chat({"stream": True}).text)[-1]["error"]["code"] == "overloaded"
+        assert len(server.triton.calls) + len(other.triton.calls) == calls + 2
+    finally:
+        other.drop()
+
+
+def test_a_backend_that_is_gone_is_passed_over_and_readiness_follows(server: Running, start: Start) -> None:
+    other = Running()
+    gateway = start(server, other, probe_period_s=0.05)
+    other.drop()
+    assert [gateway.chat().status_code for _ in range(4)] == [200] * 4
+    assert gateway.client.get("/health/ready").status_code == 200
+    server.drop()
+    assert gateway.client.get("/health/live").status_code == 200
+    answer = gateway.chat()
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert gateway.client.get("/health/ready").status_code == 503
+
+
+def test_too_large_bodies_and_what_is_no_json(start: Start) -> None:
+    gateway = start(max_body_bytes=2000)
+    large = gateway.chat({"messages": [{"role": "user", "content": "x" * 3000}]})
+    assert (large.status_code, large.json()["error"]["code"]) == (413, "too_large")
+
+    def endless() -> Iterator[bytes]:
+        for _ in range(100):
+            yield b"[" * 100
+
+    assert gateway.client.post("/v1/completions", content=endless()).status_code == 413
+    broken = gateway.client.post("/v1/completions", content=b'{"model": ')
+    assert (broken.status_code, "not JSON" in broken.text) == (400, True)
+    assert gateway.client.post("/v1/completions", content=b"[" * 1999).status_code == 400
+
+
+def test_unknown_routes_and_methods_have_the_same_form_and_no_page_may_ask(gateway: RunningGateway) -> None:
+    assert gateway.client.get("/v1/embeddings").json()["error"]["code"] == "not_found"
+    assert gateway.client.get("/v1/chat/completions").status_code == 405
+    preflight = gateway.client.options("/v1/chat/completions", headers={"origin": "http://evil", "host": "x"})
+    assert preflight.status_code == 405
+    answer = gateway.client.get("/v1/models", headers={"origin": "http://evil"})
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_the_request_log_has_ids_and_figures_and_no_prompt(
+    server: Running, gateway: RunningGateway, tmp_path: Path
+) -> None:
+    server.triton.script = three
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    gateway.chat({"messages": [{"role": "user", "content": "secret words"}]}, traceparent=parent)
+    gateway.chat({"stop": [{"secret": "words"}]})
+    text = (tmp_path / "requests.jsonl").read_text()
+    done, refused = map(json.loads, text.splitlines())
+    assert "secret" not in text
+    assert {"status": 200, "prompt_tokens": 5, "completion_tokens": 3, "queue_ms": 3.0}.items() <= done.items()
+    assert done["trace_id"] == "0af7651916cd43dd8448eb211c80319c"
+    assert {"status": 400, "kind": "invalid", "reason": "stop"}.items() <= refused.items()
+    assert dict(server.last.context.invocation_metadata())["traceparent"] == parent
+
+
+def test_the_gateway_counts_what_clients_saw(server: Running, gateway: RunningGateway) -> None:
+    server.triton.script = three
+    gateway.chat({"stream": True})
+    gateway.chat()
+    metric = gateway.metric
+    assert metric("seekserve_gateway_requests_total", route="/v1/chat/completions", status="200") == 2
+    assert metric("seekserve_gateway_tokens_total", direction="completion", model="m") == 6
+    assert metric("seekserve_gateway_ttft_seconds_count", model="m") == 1
+    assert metric("seekserve_gateway_e2e_seconds_count", model="m") == 2
+    assert metric("seekserve_gateway_backend_up", backend=server.url) == 1
+    assert metric("seekserve_gateway_in_flight_requests") == 0
