@@ -48,7 +48,9 @@ TOOLKIT_ARROWS = {
     # The same figures and records for what is measured as for what is simulated.
     "bench": {*_PLANNED, "client", "simulate"},
     "simulate": {*_PLANNED, "repository"},
-    **dict.fromkeys(("server", "client", "gateway", "monitor", "repository", "engine"), _PLANNED),
+    **dict.fromkeys(("server", "client", "gateway", "repository", "engine"), _PLANNED),
+    # Looks at launches, and tries them under the load of a benchmark.
+    "monitor": {*_PLANNED, "bench", "client", "repository", "server", "simulate"},
     "evaluate": {*BASE, "checkpoint", "plan", "client", "data"},
     "convert": {*BASE, "checkpoint"},
     "swap": {*_PLANNED, "repository", "server"},
