@@ -50,7 +50,7 @@ TOOLKIT_ARROWS = {
     "simulate": {*_PLANNED, "repository"},
     **dict.fromkeys(("server", "client", "gateway", "repository", "engine"), _PLANNED),
     # Looks at launches, and tries them under the load of a benchmark.
-    "monitor": {*_PLANNED, "bench", "client", "repository", "server", "simulate"},
+    "monitor": {*_PLANNED, "bench", "client", "data", "repository", "server", "simulate"},
     "evaluate": {*BASE, "checkpoint", "plan", "client", "data"},
     "convert": {*BASE, "checkpoint"},
     "swap": {*_PLANNED, "repository", "server"},

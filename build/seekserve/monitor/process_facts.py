@@ -13,7 +13,7 @@ from .masking import Masker
 if TYPE_CHECKING:
     import psutil
 
-__all__ = ["ProcessFacts", "launch_processes", "process_environments"]
+__all__ = ["ProcessFacts", "launch_command", "launch_processes", "process_environments"]
 
 # What changes how a server behaves; the rest of an environment is nobody's business.
 _TELLING = (
@@ -67,6 +67,14 @@ def launch_processes(record: LaunchRecord) -> list[ProcessFacts]:
             continue
     facts = (_facts(process) for _, process in sorted(found.items()))
     return [each for each in facts if each is not None]
+
+
+def launch_command(record: LaunchRecord) -> list[str]:
+    """How the same repository is started again, as far as the running server tells."""
+    flag, command = "--backend-directory=", ["seekserve", "launch", record.repository]
+    arguments = (argument for process in launch_processes(record) for argument in process.argv)
+    folder = next((each.removeprefix(flag) for each in arguments if each.startswith(flag)), None)
+    return command if folder is None else [*command, "--backend-dir", folder]
 
 
 def process_environments(processes: Sequence[ProcessFacts]) -> list[Mapping[str, str]]:
