@@ -5,6 +5,9 @@ set -uo pipefail
 
 wanted=()
 command -v mpirun >/dev/null || wanted+=(openmpi-bin)
+# Prometheus brings promtool. Neither is started by the installation where there is no init system.
+command -v promtool >/dev/null || wanted+=(prometheus)
+command -v prometheus-alertmanager >/dev/null || wanted+=(prometheus-alertmanager)
 [ ${#wanted[@]} -gt 0 ] || exit 0
 if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
   echo "ci_packages: ${wanted[*]} missing, and no apt or not root: the tests that need them are skipped"

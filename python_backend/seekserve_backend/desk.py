@@ -14,6 +14,7 @@ from .contract.refusal import ErrorCode, ErrorLine
 from .core.scheduler import Scheduler
 from .core.types import End, Expire, Refused, StepReport
 from .live import Live
+from .measures import Measures
 from .outbox import Outbox
 
 __all__ = ["Desk", "cancelled_line", "expired_line", "failed_line", "refused_line"]
@@ -26,6 +27,7 @@ class Desk:
         self.clock = clock
         self.cond = threading.Condition()
         self.live: dict[str, Live] = {}
+        self.measures = Measures()
 
     def answer(self, live: Live, terminal: Chunk | ErrorLine, *, is_collected: bool = False) -> None:
         """Sends the terminal answer. The caller has told the core, or is about to.
@@ -33,6 +35,8 @@ class Desk:
         `is_collected`: of the engine loop, whose answers leave in order with the pieces of the same step.
         """
         live.is_closed = True
+        if isinstance(terminal, Chunk):
+            self.measures.finished(live, self.clock())
         (self.outbox.put if is_collected else self.outbox.send)(live.lane, live.sink, terminal)
         with self.cond:
             self.live.pop(live.id, None)
@@ -50,7 +54,7 @@ class Desk:
         with self.cond:
             if live.is_closed or self.live.pop(live.id, None) is None:
                 return
-            self.core.fail(live.id, self.clock())
+            (self.core.reject if code is ErrorCode.INVALID else self.core.fail)(live.id, self.clock())
         line = ErrorLine(
             code=code, reason=reason, field=field, retry_after_ms=retry_after_ms, request_id=live.public_id
         )

@@ -183,6 +183,7 @@ class EngineLoop:
         self._in_engine[live.id] = live
         try:
             engine.add(request)
+            self._desk.measures.taken(live, self._desk.clock())
         except EngineError:
             raise
         except Exception:  # of this request alone, be it its parameters or memory for it
@@ -227,6 +228,7 @@ class EngineLoop:
                 self._take_tokens(event, reasons.get(event.id))
             except Exception:  # of this answer alone; the engine did nothing wrong
                 self._spoiled(event.id)
+        self._desk.measures.step(report)
         self._desk.observe(
             StepReport(
                 step_ms=report.step_ms,
@@ -248,6 +250,7 @@ class EngineLoop:
             return
         assert live.detokenizer is not None, "tokenised before it was released"
         live.completion_tokens += len(event.token_ids)
+        self._desk.measures.tokens(live, self._desk.clock())
         if live.logprobs is not None:
             live.logprobs.add(event.token_ids, event.logprobs)
         piece = live.detokenizer.feed(event.token_ids)

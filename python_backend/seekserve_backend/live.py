@@ -22,14 +22,17 @@ class Live:
         "arrival_s",
         "completion_tokens",
         "detokenizer",
+        "first_token_s",
         "id",
         "inbound",
         "is_closed",
         "lane",
+        "last_token_s",
         "logprobs",
         "prompt_ids",
         "prompt_text",
         "queue_ms",
+        "request_class",
         "sink",
     )
 
@@ -45,6 +48,10 @@ class Live:
         self.logprobs: LogprobTrail | None = None
         """For a request that wants them."""
         self.queue_ms = 0.0
+        self.request_class = ""
+        """That the core serves it as; empty before it does."""
+        self.first_token_s: float | None = None
+        self.last_token_s: float | None = None
         self.completion_tokens = 0
         self.is_closed = False
         """True once its terminal answer is on the way; everything later about it is ignored."""

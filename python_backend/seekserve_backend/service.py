@@ -26,6 +26,7 @@ from .engines.port import Engine, EngineInfo, EngineStats
 from .exchange import Exchange, Variant
 from .live import Live
 from .logprobs import LogprobTrail
+from .measures import Observation, Totals
 from .outbox import Outbox, Sink
 from .text.detokenizer import Detokenizer
 from .text.token_bytes import TokenBytes
@@ -42,7 +43,12 @@ class ServiceStats:
     snapshot: Snapshot
     engine: EngineStats | None
     engine_kind: str
+    totals: Totals
+    looks_up_prefixes: bool
     outbox_depth: int
+    send_age_s: float
+    stream_silence_s: float | None
+    """The longest that a running request has been without another token; None while none has begun."""
     engine_restarts: int
     engine_loop_age_s: float
     is_broken: bool
@@ -136,19 +142,29 @@ class Service:
     def stats(self) -> ServiceStats:
         with self._desk.cond:
             snapshot = self._desk.core.snapshot()
+            now = self._clock()
+            silent_s = [now - each.last_token_s for each in self._desk.live.values() if each.last_token_s is not None]
         loop = self._loop
         is_rebuilding = loop.is_rebuilding  # before the age, which is long only while it lasts
         return ServiceStats(
             snapshot=snapshot,
             engine=loop.stats(),
             engine_kind=loop.info.kind,
+            totals=self._desk.measures.totals,
+            looks_up_prefixes=self._prefixes is not None,
             outbox_depth=self._outbox.depth,
+            send_age_s=self._outbox.send_age_s,
+            stream_silence_s=max(silent_s, default=None),
             engine_restarts=loop.restarts,
             # A send that does not return is Triton's gRPC front end standing still: no client gets anything either.
             engine_loop_age_s=max(loop.age_s, self._outbox.send_age_s),
             is_broken=loop.is_broken,
             is_rebuilding=is_rebuilding,
         )
+
+    def observations(self, most: int) -> list[Observation]:
+        """What was measured of requests and steps and not taken yet, the oldest first."""
+        return self._desk.measures.take(most)
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Waits up to `timeout_s` for what is in flight, then fails the rest: none is left without an answer."""
@@ -196,10 +212,13 @@ class Service:
         with desk.cond:
             if live.id not in desk.live:  # cancelled meanwhile
                 return
-            cached = self._prefixes.match_tokens(hashes) if self._prefixes is not None else 0
-            outcome = desk.core.submit(_core_request(live, cached), self._clock())
-            if self._prefixes is not None and not isinstance(outcome, Refused):
-                self._prefixes.note(hashes)
+            cached = self._prefixes.match_tokens(hashes) if self._prefixes is not None else None
+            outcome = desk.core.submit(_core_request(live, cached or 0), self._clock())
+            if not isinstance(outcome, Refused):
+                live.request_class = outcome.request_class
+                desk.measures.admitted(live, cached)
+                if self._prefixes is not None:
+                    self._prefixes.note(hashes)
             desk.cond.notify_all()
         if isinstance(outcome, Refused):
             desk.answer(live, refused_line(live, outcome))

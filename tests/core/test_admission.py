@@ -63,12 +63,12 @@ def test_max_tokens_is_lowered_to_what_the_limits_leave(
     make_scheduler: Make, asked: int | None, capacity_blocks: int, given: int
 ) -> None:
     answer = submit(make_scheduler(capacity_blocks=capacity_blocks), max_tokens=asked)
-    assert answer == Accepted(id="r", max_tokens=given)
+    assert answer == Accepted(id="r", max_tokens=given, request_class="interactive")
 
 
 def test_the_default_is_lowered_even_where_an_asked_excess_would_be_refused(make_scheduler: Make) -> None:
     answer = submit(make_scheduler(clamp_max_tokens=False), prompt_tokens=95, max_tokens=None)
-    assert answer == Accepted(id="r", max_tokens=5)
+    assert answer == Accepted(id="r", max_tokens=5, request_class="interactive")
 
 
 def test_a_released_request_fits_even_when_it_needs_the_whole_cache(make_scheduler: Make) -> None:

@@ -54,7 +54,7 @@ def test_the_whole_life_of_a_request(make_scheduler: Make) -> None:
     assert scheduler.offer("r", prompt_bytes=9, request_class=None, now=1.0) is None
     assert scheduler.snapshot().intake == 1
     answer = scheduler.submit(Request(id="r", prompt_tokens=6, max_tokens=None, arrival_s=1.0), 1.5)
-    assert answer == Accepted(id="r", max_tokens=8)
+    assert answer == Accepted(id="r", max_tokens=8, request_class="interactive")
     assert scheduler.snapshot().queued_by_bucket["0-1k"] == 1
     assert scheduler.step(1.75, QUIET) == (Release(id="r", max_tokens=8, queue_ms=750.0),)
     assert scheduler.snapshot().reserved_blocks == 4  # 6 + 8 tokens in blocks of 4
@@ -329,6 +329,10 @@ def test_every_refusal_is_counted_under_its_code(make_scheduler: Make) -> None:
     scheduler.check_integrity()
     snapshot = scheduler.snapshot()
     assert {code: n for code, n in snapshot.refused_by_code.items() if n} == {"too_large": 1, "invalid": 2}
+    by_why: dict[str, int] = {}
+    for (_, code, _), n in snapshot.refused_by_why.items():
+        by_why[code] = by_why.get(code, 0) + n
+    assert {code: n for code, n in by_why.items() if n} == {"too_large": 1, "invalid": 2}
     assert (snapshot.offered, snapshot.terminals["refused"], snapshot.intake) == (3, 3, 0)
 
 

@@ -113,12 +113,26 @@ class Server:
         return str(self.ready["http_url"])
 
     def metric(self, name: str, model: str, **labels: str) -> float:
-        text = urllib.request.urlopen(str(self.ready["metrics_url"]), timeout=10).read().decode()
+        """Of the first sample with these labels."""
+        return self._samples(name, model, labels)[0]
+
+    def metric_sum(self, name: str, model: str, **labels: str) -> float:
+        return sum(self._samples(name, model, labels))
+
+    def _samples(self, name: str, model: str, labels: dict[str, str]) -> list[float]:
         wanted = {"model": model, **labels}
-        for line in text.splitlines():
-            if line.startswith(name + "{") and all(f'{k}="{v}"' in line for k, v in wanted.items()):
-                return float(line.rsplit(" ", 1)[1])
-        raise KeyError((name, wanted))
+        found = [
+            float(line.rsplit(" ", 1)[1])
+            for line in self.scrape().splitlines()
+            if line.startswith(name + "{") and all(f'{k}="{v}"' in line for k, v in wanted.items())
+        ]
+        if not found:
+            raise KeyError((name, wanted))
+        return found
+
+    def scrape(self) -> str:
+        with urllib.request.urlopen(str(self.ready["metrics_url"]), timeout=10) as answer:
+            return str(answer.read().decode())
 
     def stop(self) -> int:
         if self.process.poll() is None:

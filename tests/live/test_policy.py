@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
 from tests.live.conftest import Deployment, Server, run_cli
 
 from seekserve.client import Client, GenerateRequest
@@ -46,7 +47,10 @@ def test_policies_of_other_kinds_take_over_while_streams_run(deployment: Deploym
                 assert time.monotonic() < deadline, f"nothing ends under {kind}"
                 time.sleep(0.05)
             if kind == "paced":
-                assert server.metric("seekserve_bias", "synthetic") > 0
+                assert server.metric("seekserve_step_bias_ratio", "synthetic") > 0
+            else:
+                with pytest.raises(KeyError):  # a gate that has no such number does not show the last one's
+                    server.metric("seekserve_step_bias_ratio", "synthetic")
         file.write_text(json.dumps({"schema_version": 2, "kind": "fastest"}), encoding="utf-8")
         time.sleep(2.5)
         assert server.metric("seekserve_policy_generation", "synthetic") == 3

@@ -23,8 +23,8 @@ def settled_counts(server: Server, model: str) -> dict[str, float]:
     deadline = time.monotonic() + 30
     last: dict[str, float] = {}
     while True:
-        counts = {t: server.metric("seekserve_requests_total", model, terminal=t) for t in TERMINALS}
-        counts["offered"] = server.metric("seekserve_offered_requests", model)
+        counts = {t: server.metric_sum("seekserve_requests_ended_total", model, terminal=t) for t in TERMINALS}
+        counts["offered"] = server.metric("seekserve_requests_offered_total", model)
         open_now = sum(server.metric(f"seekserve_{n}_requests", model) for n in ("intake", "running"))
         if counts == last and open_now == 0 and counts["offered"] == sum(counts[t] for t in TERMINALS):
             return counts

@@ -182,7 +182,7 @@ def test_a_hundred_requests_with_random_cancels_leave_balanced_books(pair: Pair)
     pair.until(lambda: pair.server.metric("seekserve_kv_used_blocks", MODEL) == 0)
     starts = [start["id"] for start in pair.stock.journal("start")]
     assert len({*starts}) == len(starts)
-    assert pair.server.metric("seekserve_engine_restarts", MODEL) == 0
+    assert pair.server.metric("seekserve_engine_restarts_total", MODEL) == 0
 
 
 # Over BLS Triton 24.10 loses an error in mid-stream, and a model that got one does not unload.
@@ -207,7 +207,7 @@ def test_a_stock_model_that_hangs_or_dies_fails_what_runs_and_the_server_lives(
         with pytest.raises(ServerError):
             pair.generate()
         pair.stock.control()
-        pair.until(lambda: pair.server.metric("seekserve_engine_restarts", MODEL) == 1)
+        pair.until(lambda: pair.server.metric("seekserve_engine_restarts_total", MODEL) == 1)
         assert pair.generate().finish_reason == "length"
         pair.until(lambda: len(pair.stock.journal("start")) == len(pair.stock.journal("end")))
         pair.stock.control(fault="die")
@@ -215,6 +215,6 @@ def test_a_stock_model_that_hangs_or_dies_fails_what_runs_and_the_server_lives(
             with pytest.raises(ServerError) as caught:
                 pair.generate()
             assert "Stub" not in str(caught.value)
-        assert pair.server.metric("seekserve_engine_restarts", MODEL) >= 2
+        assert pair.server.metric("seekserve_engine_restarts_total", MODEL) >= 2
     finally:
         pair.server.stop()

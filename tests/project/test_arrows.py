@@ -22,6 +22,7 @@ SERVICE = (
     "exchange",
     "live",
     "logprobs",
+    "measures",
     "outbox",
     "prompts",
     "service",

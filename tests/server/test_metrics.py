@@ -14,10 +14,11 @@ TEXT = """\
 seekserve_running_requests{model="m"} 3
 seekserve_queue_requests{class="batch",model="m"} 2
 seekserve_queue_requests{class="interactive",model="m"} 1
-seekserve_engine_step_ms{model="m",instance="0"} 4.5
-seekserve_engine_step_ms{model="m",instance="1"} 2.5
-seekserve_tokens_out{model="m",instance="0"} 10
-seekserve_tokens_out{model="m",instance="1"} 20 1700000000000
+seekserve_rung{model="m",process="71"} 2
+seekserve_rung{model="m",process="72"} 1
+seekserve_output_tokens_total{model="m",process="71"} 10
+seekserve_output_tokens_total{model="m",process="72"} 20 1700000000000
+seekserve_queue_time_seconds_bucket{class="batch",model="m",le="1"} 4
 seekserve_running_requests{model="n"} 0
 seekserve_orphan 1
 nv_inference_count{model="m",version="1"} 9
@@ -29,7 +30,7 @@ def test_numbers_are_kept_by_model_and_label() -> None:
     numbers = model_numbers(parse_metrics(TEXT))
     assert set(numbers) == {"m", "n"}
     assert numbers["m"].by_label == {"queue_requests": {"batch": 2.0, "interactive": 1.0}}
-    assert numbers["m"].plain == {"running_requests": 3.0, "engine_step_ms": 4.5, "tokens_out": 30.0}
+    assert numbers["m"].plain == {"running_requests": 3.0, "rung": 2.0, "output_tokens_total": 30.0}
 
 
 def test_absent_is_absent_and_zero_is_zero() -> None:

@@ -24,12 +24,15 @@ seekserve_intake_requests{model="alpha"} 1
 seekserve_queue_requests{model="alpha",class="interactive"} 3
 seekserve_queue_requests{model="alpha",class="batch"} 0
 seekserve_kv_used_blocks{model="alpha"} 12
-seekserve_kv_total_blocks{model="alpha"} 48
-seekserve_reserved_blocks{model="alpha"} 20
-seekserve_offered_requests{model="alpha"} 9
-seekserve_requests_total{model="alpha",terminal="stop"} 4
-seekserve_engine_step_ms{model="alpha"} 3.25
-seekserve_tokens_out{model="alpha"} 77
+seekserve_kv_blocks{model="alpha"} 48
+seekserve_kv_reserved_blocks{model="alpha"} 20
+seekserve_requests_offered_total{model="alpha"} 9
+seekserve_requests_ended_total{model="alpha",class="interactive",terminal="finished"} 3
+seekserve_requests_ended_total{model="alpha",class="batch",terminal="finished"} 1
+seekserve_engine_step_seconds_sum{model="alpha"} 0.0325
+seekserve_engine_step_seconds_count{model="alpha"} 10
+seekserve_engine_step_seconds_bucket{model="alpha",le="+Inf"} 10
+seekserve_output_tokens_total{model="alpha"} 77
 """
 
 
@@ -60,17 +63,17 @@ def test_a_running_launch_shows_its_urls_models_and_numbers(world: World) -> Non
         launch.grpc_address,
         "model alpha: ready",
         "queue     batch 0, interactive 3",
-        "requests  1 in intake, 2 running, 9 offered so far, 4 stop",
+        "requests  1 in intake, 2 running, 9 offered so far, 4 finished",
         "KV        12 of 48 blocks used (25 %), 20 reserved",
         "tokens    77 out",
-        "engine    step 3.2 ms",
+        "engine    step 3.2 ms on average",
     ):
         assert part in text
     assert status.is_ready
     body = status.to_json()
     assert isinstance(body["models"], list)
     assert body["models"][0]["queue_requests"] == {"batch": 0.0, "interactive": 3.0}
-    assert "prompt_tokens_in" not in body["models"][0]
+    assert "prompt_tokens_total" not in body["models"][0]
     assert bare.is_ready
     assert [model.name for model in bare.models] == ["alpha"]
 
@@ -91,8 +94,8 @@ def test_what_is_not_published_has_no_line() -> None:
     ("plain", "line"),
     [
         ({"kv_used_blocks": 5.0}, "KV        5 blocks used"),
-        ({"kv_used_blocks": 0.0, "kv_total_blocks": 10.0}, "KV        0 of 10 blocks used (0 %)"),
-        ({"kv_total_blocks": 10.0}, None),
+        ({"kv_used_blocks": 0.0, "kv_blocks": 10.0}, "KV        0 of 10 blocks used (0 %)"),
+        ({"kv_blocks": 10.0}, None),
     ],
 )
 def test_kv_numbers_need_the_used_ones(plain: dict[str, float], line: str | None) -> None:

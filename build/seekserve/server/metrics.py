@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from seekserve_backend.contract.metric_names import COMMON_LABELS, FAMILY, PREFIX, Kind
+
 __all__ = ["ModelNumbers", "Sample", "model_numbers", "parse_metrics"]
 
 _LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*")
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 _ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
-_PREFIX = "seekserve_"
-_NOT_ADDABLE = frozenset({"engine_step_ms", "policy_generation"})
+_NOT_OUR_LABELS = (*COMMON_LABELS, "version", "instance")
+_ADDED_UNITS = ("requests", "tokens", "blocks", "responses")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,20 +56,28 @@ def _unescape(quoted: str) -> str:
 
 
 def model_numbers(samples: Iterable[Sample]) -> dict[str, ModelNumbers]:
-    """Numbers by model; those of several instances are added, or the largest taken where a sum means nothing."""
+    """Numbers by model; those of several processes are added, or the largest taken where a sum means nothing.
+
+    Of a histogram only its sum and count.
+    """
     models: dict[str, ModelNumbers] = {}
     for sample in samples:
         model = sample.labels.get("model")
-        if model is None or not sample.name.startswith(_PREFIX):
+        if model is None or not sample.name.startswith(PREFIX) or "le" in sample.labels:
             continue
         numbers = models.setdefault(model, ModelNumbers())
-        name = sample.name.removeprefix(_PREFIX)
-        rest = sorted(key for key in sample.labels if key not in ("model", "version", "instance"))
+        name = sample.name.removeprefix(PREFIX)
+        rest = sorted(key for key in sample.labels if key not in _NOT_OUR_LABELS)
         table = numbers.by_label.setdefault(name, {}) if rest else numbers.plain
         key = ",".join(sample.labels[label] for label in rest) if rest else name
         before = table.get(key)
         if before is None:
             table[key] = sample.value
         else:
-            table[key] = max(before, sample.value) if name in _NOT_ADDABLE else before + sample.value
+            table[key] = before + sample.value if _is_addable(sample.name) else max(before, sample.value)
     return models
+
+
+def _is_addable(name: str) -> bool:
+    family = FAMILY.get(name)
+    return family is None or family.kind is Kind.COUNTER or family.unit in _ADDED_UNITS

@@ -6,6 +6,7 @@ Read only. A number that the server does not publish is left out, in the table a
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -155,23 +156,27 @@ def _number_lines(numbers: ModelNumbers | None) -> list[str]:
         for name, label in (
             ("intake_requests", "in intake"),
             ("running_requests", "running"),
-            ("offered_requests", "offered so far"),
+            ("requests_offered_total", "offered so far"),
         )
         if name in plain
     ]
-    requests += [f"{count:.0f} {name}" for name, count in sorted(numbers.by_label.get("requests_total", {}).items())]
+    ended: Counter[str] = Counter()
+    for labels, count in numbers.by_label.get("requests_ended_total", {}).items():
+        ended[labels.rpartition(",")[2]] += int(count)  # class,terminal
+    requests += [f"{count} {terminal}" for terminal, count in sorted(ended.items())]
     if requests:
         lines.append(f"requests  {', '.join(requests)}")
     lines += _kv_line(plain)
     tokens = [
         f"{plain[name]:.0f} {label}"
-        for name, label in (("prompt_tokens_in", "in"), ("tokens_out", "out"))
+        for name, label in (("prompt_tokens_total", "in"), ("output_tokens_total", "out"))
         if name in plain
     ]
     if tokens:
         lines.append(f"tokens    {', '.join(tokens)}")
-    engine = [f"step {plain['engine_step_ms']:.1f} ms"] if "engine_step_ms" in plain else []
-    engine += [f"batch {plain['engine_batch_size']:.0f}"] if "engine_batch_size" in plain else []
+    steps = plain.get("engine_step_seconds_count")
+    engine = [f"step {1000 * plain['engine_step_seconds_sum'] / steps:.1f} ms on average"] if steps else []
+    engine += [f"batch {plain['engine_batch_requests']:.0f}"] if "engine_batch_requests" in plain else []
     if engine:
         lines.append(f"engine    {', '.join(engine)}")
     if "policy_generation" in plain:
@@ -183,9 +188,9 @@ def _kv_line(plain: dict[str, float]) -> list[str]:
     if "kv_used_blocks" not in plain:
         return []
     text = f"KV        {plain['kv_used_blocks']:.0f}"
-    total = plain.get("kv_total_blocks")
+    total = plain.get("kv_blocks")
     if total:
         text += f" of {total:.0f} blocks used ({100 * plain['kv_used_blocks'] / total:.0f} %)"
     else:
         text += " blocks used"
-    return [text + (f", {plain['reserved_blocks']:.0f} reserved" if "reserved_blocks" in plain else "")]
+    return [text + (f", {plain['kv_reserved_blocks']:.0f} reserved" if "kv_reserved_blocks" in plain else "")]

@@ -81,7 +81,9 @@ BOOKS = (
         "terminal",
     ),
     _counter("requests_admitted_total", "requests", "Requests that were let into the queue", "class"),
-    _counter("requests_refused_total", "requests", "Requests refused, by error code and reason", "code", "reason"),
+    _counter(
+        "requests_refused_total", "requests", "Requests refused, by error code and reason", "class", "code", "reason"
+    ),
     _gauge("intake_requests", "requests", "Requests being tokenised or waiting for it"),
     _gauge("queue_requests", "requests", "Waiting requests by class", "class"),
     _gauge("running_requests", "requests", "Requests in the engine"),

@@ -14,7 +14,7 @@ from ..contract.policy import Policy
 from ..contract.refusal import ErrorCode
 from .entry import Entry
 from .gate import Gate
-from .refusals import Refusal
+from .refusals import Refusal, Why
 from .types import Request
 
 __all__ = ["Admission", "Admitted", "Refusal"]
@@ -41,12 +41,14 @@ class Admission:
         if prompt_bytes > limit_bytes:
             return Refusal(
                 code=ErrorCode.TOO_LARGE,
+                why=Why.TOO_LARGE,
                 field="prompt",
                 reason=f"the prompt has {prompt_bytes} bytes, at most {limit_bytes} are taken; shorten it",
             )
         if intake >= limit_requests and not is_probe:
             return Refusal(
                 code=ErrorCode.OVERLOADED,
+                why=Why.INTAKE_FULL,
                 ahead=intake + waiting,
                 reason=f"{intake} requests are waiting to be tokenised, at most {limit_requests} may",
             )
@@ -60,6 +62,7 @@ class Admission:
         near = difflib.get_close_matches(shown, names, 1)
         return Refusal(
             code=ErrorCode.INVALID,
+            why=Why.INVALID,
             field="request_class",
             reason=f"request_class {shown!r} is not one of {', '.join(names)}"
             + (f" (did you mean {near[0]}?)" if near else ""),
@@ -83,6 +86,7 @@ class Admission:
         if gate.is_full(entry.request_class) and not entry.is_probe:
             return Refusal(
                 code=ErrorCode.OVERLOADED,
+                why=Why.QUEUE_FULL,
                 ahead=gate.ahead(entry.request_class),
                 reason=f"{gate.waiting(entry.request_class)} requests of class {entry.request_class} are waiting, "
                 f"at most {rules.max_queue_requests} may",
@@ -97,12 +101,16 @@ class Admission:
         """Tokens that may be produced after this prompt: what the sequence limit and the whole KV cache leave."""
         if prompt_tokens < 1:
             return Refusal(
-                code=ErrorCode.INVALID, field="prompt", reason="the prompt has 0 tokens; at least 1 is needed"
+                code=ErrorCode.INVALID,
+                why=Why.INVALID,
+                field="prompt",
+                reason="the prompt has 0 tokens; at least 1 is needed",
             )
         seq_tokens, kv_tokens = self._limits.max_seq_len_tokens, capacity_blocks * self._kv.block_tokens
         if prompt_tokens >= seq_tokens:
             return Refusal(
                 code=ErrorCode.TOO_LARGE,
+                why=Why.TOO_LARGE,
                 field="prompt",
                 reason=f"the prompt has {prompt_tokens} tokens, at most {seq_tokens - 1} are taken "
                 f"(sequence limit {seq_tokens}); shorten it",
@@ -110,6 +118,7 @@ class Admission:
         if prompt_tokens >= kv_tokens:
             return Refusal(
                 code=ErrorCode.TOO_LARGE,
+                why=Why.TOO_LARGE,
                 field="prompt",
                 reason=f"the prompt has {prompt_tokens} tokens and the whole KV cache holds {kv_tokens}; shorten it",
             )
@@ -121,11 +130,15 @@ class Admission:
             return min(self.policy.default_max_tokens, room)
         if asked < 1:
             return Refusal(
-                code=ErrorCode.INVALID, field="max_tokens", reason=f"max_tokens is {asked}; it must be at least 1"
+                code=ErrorCode.INVALID,
+                why=Why.INVALID,
+                field="max_tokens",
+                reason=f"max_tokens is {asked}; it must be at least 1",
             )
         if asked > room and not self.policy.clamp_max_tokens:
             return Refusal(
                 code=ErrorCode.TOO_LARGE,
+                why=Why.TOO_LARGE,
                 field="max_tokens",
                 reason=f"max_tokens is {asked}, a prompt of {request.prompt_tokens} tokens leaves {room}; lower it",
             )
@@ -135,6 +148,7 @@ class Admission:
         if deadline_ms < 1:
             return Refusal(
                 code=ErrorCode.INVALID,
+                why=Why.INVALID,
                 field="deadline_ms",
                 reason=f"deadline_ms is {deadline_ms}; it must be at least 1",
             )
@@ -143,6 +157,7 @@ class Admission:
         waited_ms = (now - request.arrival_s) * 1000.0
         return Refusal(
             code=ErrorCode.EXPIRED,
+            why=Why.EXPIRED,
             ahead=gate.ahead(entry.request_class),
             reason=f"{waited_ms:.0f} ms passed before the request could be queued, its deadline was {deadline_ms} ms",
         )

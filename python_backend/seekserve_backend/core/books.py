@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..contract.refusal import ErrorCode
 from .entry import Entry
+from .refusals import Why
 from .types import Counts, Phase, Terminal
 
 __all__ = ["Books"]
@@ -16,6 +17,12 @@ class Books:
     def __init__(self) -> None:
         self.counts = Counts()
         self.refused_by_code: dict[ErrorCode, int] = dict.fromkeys(ErrorCode, 0)
+        self.refused_by_why: dict[tuple[str, Why], int] = {}
+        """By class and reason."""
+        self.ended: dict[tuple[str, Terminal], int] = {}
+        """By class and terminal kind; the sum of `counts.terminals`."""
+        self.admitted: dict[str, int] = {}
+        """Let into the queue, by class."""
         self.live: dict[str, Entry] = {}
         self.by_phase: dict[Phase, int] = dict.fromkeys(Phase, 0)
 
@@ -23,6 +30,10 @@ class Books:
         self.counts.offered += 1
         self.live[entry.id] = entry
         self.by_phase[entry.phase] += 1
+
+    def admit(self, entry: Entry) -> None:
+        self.move(entry, Phase.QUEUED)
+        self.admitted[entry.request_class] = self.admitted.get(entry.request_class, 0) + 1
 
     def move(self, entry: Entry, phase: Phase) -> None:
         self.by_phase[entry.phase] -= 1
@@ -32,16 +43,25 @@ class Books:
     def close(self, entry: Entry, terminal: Terminal) -> None:
         del self.live[entry.id]
         self.by_phase[entry.phase] -= 1
-        self.counts.terminals[terminal] += 1
+        self._count_end(entry.request_class, terminal)
 
-    def refuse(self, code: ErrorCode, entry: Entry | None) -> None:
-        """`entry`: the request in intake that is refused, or None for one that was never opened."""
+    def refuse(self, code: ErrorCode, why: Why, entry: Entry | None, request_class: str) -> None:
+        """`entry`: the request in intake that is refused, or None for one that was never opened.
+
+        `request_class`: under which it is counted; a name out of a bounded set, whatever the client sent.
+        """
         if entry is None:
             self.counts.offered += 1
-            self.counts.terminals[Terminal.REFUSED] += 1
+            self._count_end(request_class, Terminal.REFUSED)
         else:
+            entry.request_class = request_class
             self.close(entry, Terminal.REFUSED)
         self.refused_by_code[code] += 1
+        self.refused_by_why[request_class, why] = self.refused_by_why.get((request_class, why), 0) + 1
+
+    def _count_end(self, request_class: str, terminal: Terminal) -> None:
+        self.counts.terminals[terminal] += 1
+        self.ended[request_class, terminal] = self.ended.get((request_class, terminal), 0) + 1
 
     @property
     def refusals(self) -> int:

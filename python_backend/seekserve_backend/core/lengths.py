@@ -22,6 +22,6 @@ class OutputLengths:
         self._means[request_class, bucket] = (mean + gain * (tokens - mean), count + 1)
 
     @property
-    def error_tokens(self) -> float:
-        """Decayed mean of how far off one request's expectation was."""
-        return self._error
+    def error_tokens(self) -> float | None:
+        """Decayed mean of how far off one request's expectation was; None before any was seen."""
+        return self._error if self._means else None

@@ -21,7 +21,7 @@ from .estimate import EngineEstimate
 from .lengths import OutputLengths
 from .pressure import Ladder
 from .ramp import Ramp
-from .refusals import Refusal
+from .refusals import Refusal, Why
 from .reserve import Reserve
 from .tenants import Tenants
 from .types import StepReport
@@ -92,6 +92,7 @@ class PacedGate:
             return None
         return Refusal(
             code=ErrorCode.OVERLOADED,
+            why=Why.TOO_LATE,
             reason=f"{self._tenants.urgent} requests are waiting: its first token would come about {late_ms:.0f} ms "
             f"after its deadline of {entry.deadline_ms} ms",
             wait_ms=late_ms,
@@ -109,6 +110,7 @@ class PacedGate:
             return None
         return Refusal(
             code=ErrorCode.OVERLOADED,
+            why=Why.OFFLINE_FULL,
             reason=f"{self._tenants.offline} offline requests wait for {100.0 * share:.0f} % of the engine (pressure "
             f"{self.ladder.pressure:.2f}, rung {self.ladder.level}), and this one could not be served in time",
             wait_ms=wait_ms - left_ms,
@@ -166,6 +168,7 @@ class PacedGate:
         ladder = self.ladder
         return Refusal(
             code=ErrorCode.OVERLOADED,
+            why=Why.RUNG,
             reason=f"pressure is {ladder.pressure:.2f} (rung {ladder.level}): {what}",
             wait_ms=1000.0 * (300.0 if entry.is_offline else self._options.rung_down_s),
         )
@@ -345,13 +348,14 @@ class PacedGate:
         return {
             "pressure": self.ladder.pressure,
             "rung": float(self.ladder.level),
+            **({"price_ms": engine.bias * self._mean_price_ms} if self._mean_price_ms else {}),
             "credit_ms": self._credit_ms,
             "bias": engine.bias,
             "step_ms": engine.step_ms,
             "target_step_ms": self.target_ms,
             "prefill_share": self._prefill_share,
             "expected_kv_tokens": self._held_tokens,
-            "output_error_tokens": self.outputs.error_tokens,
+            **({} if self.outputs.error_tokens is None else {"output_error_tokens": self.outputs.error_tokens}),
             "max_running": float(self._most_running),
         }
 

@@ -9,6 +9,7 @@ Invariant: each offered request ends in exactly one terminal kind and never star
 from __future__ import annotations
 
 from ..contract.bundle import KvCache, Limits
+from ..contract.metric_names import UNKNOWN_CLASS
 from ..contract.policy import Policy
 from ..contract.refusal import ErrorCode
 from ..contract.step_model import StepModel
@@ -21,7 +22,7 @@ from .entry import Entry
 from .gate import Gate, make_gate
 from .integrity import IntegrityError, check_parts
 from .rates import DrainRate, jitter, retry_hint_ms, spread_ms
-from .refusals import Refusal
+from .refusals import CODES, Refusal, Why
 from .reserve import Reserve
 from .types import (
     Accepted,
@@ -80,7 +81,7 @@ class Scheduler:
             )
         )
         if no is not None:
-            return self._refuse(id, no, None)
+            return self._refuse(id, no, None, name)
         self._books.open(Entry(id=id, phase=Phase.INTAKE, arrival_s=now, request_class=name, is_probe=is_probe))
         return None
 
@@ -92,7 +93,7 @@ class Scheduler:
         )
         in_use = self._in_use(id, unless=Phase.INTAKE)
         if in_use is not None:
-            return self._refuse(id, in_use, None)
+            return self._refuse(id, in_use, None, entry.request_class)
         entry.arrival_s = request.arrival_s
         entry.request_class = request.request_class or entry.request_class
         entry.is_probe = entry.is_probe or request.is_probe
@@ -103,7 +104,7 @@ class Scheduler:
             or self._admission.judge(request, entry, now, self._gate, self._reserve.capacity_blocks)
         )
         if isinstance(verdict, Refusal):
-            return self._refuse(id, verdict, offered)
+            return self._refuse(id, verdict, offered, entry.request_class)
         entry.prompt_tokens, entry.max_tokens = request.prompt_tokens, verdict.max_tokens
         entry.need_blocks, entry.deadline_ms = verdict.need_blocks, verdict.deadline_ms
         entry.deadline_s = entry.arrival_s + entry.deadline_ms / 1000.0
@@ -114,11 +115,11 @@ class Scheduler:
         entry.order = self._accepted
         late = self._gate.judge(entry, now)
         if late is not None and not entry.is_probe:
-            return self._refuse(id, late, offered)
+            return self._refuse(id, late, offered, entry.request_class)
         if offered is None:
             self._books.open(entry)
         self._enqueue(entry)
-        return Accepted(id=id, max_tokens=entry.max_tokens)
+        return Accepted(id=id, max_tokens=entry.max_tokens, request_class=entry.request_class)
 
     def step(self, now: float, signals: Signals) -> tuple[Decision, ...]:
         """Expires who is late, then releases who fits. Its cost grows with those two, not with the queue."""
@@ -182,6 +183,14 @@ class Scheduler:
             self._drain.observe(0, now, is_busy=self._reserve.used_slots > 0)
         if entry is not None:
             self._end_waiting(entry, Terminal.FAILED)
+
+    def reject(self, id: str, now: float) -> None:
+        """What a request in intake asks for turned out not to be possible: the client's mistake, nobody's failure."""
+        entry = self._books.live.get(id)
+        if entry is not None and entry.phase is Phase.INTAKE:
+            self._books.refuse(ErrorCode.INVALID, Why.INVALID, entry, self._counted_class(entry.request_class))
+        else:
+            self.fail(id, now)
 
     def set_draining(self, now: float) -> None:
         """From now on only probes are taken; what was accepted is served to its end. There is no way back."""
@@ -261,10 +270,23 @@ class Scheduler:
             offered=books.counts.offered,
             terminals={kind.value: n for kind, n in books.counts.terminals.items()},
             refused_by_code={code.value: n for code, n in books.refused_by_code.items()},
+            refused_by_why=self._refused_by_why(),
+            ended_by_class=self._ended_by_class(),
+            admitted_by_class={**dict.fromkeys(self._policy.classes, 0), **books.admitted},
             policy_name=self._policy.name,
             policy_generation=self._policy.generation,
             gauges=self._gauges(),
         )
+
+    def _ended_by_class(self) -> dict[tuple[str, str], int]:
+        """With a zero for what did not happen in the classes that there are: a rate needs something to rise from."""
+        known = {(name, kind.value): 0 for name in self._policy.classes for kind in Terminal}
+        return known | {(name, kind.value): n for (name, kind), n in self._books.ended.items()}
+
+    def _refused_by_why(self) -> dict[tuple[str, str, str], int]:
+        """As above."""
+        counts = {(name, why): 0 for name in self._policy.classes for why in CODES} | self._books.refused_by_why
+        return {(name, CODES[why].value, why.value): n for (name, why), n in counts.items()}
 
     def _gauges(self) -> dict[str, float]:
         states = {BreakerState.CLOSED: 0.0, BreakerState.HALF_OPEN: 0.5, BreakerState.OPEN: 1.0}
@@ -287,7 +309,10 @@ class Scheduler:
         if entry is not None and entry.phase is unless:
             return None
         return Refusal(
-            code=ErrorCode.INVALID, field="id", reason=f"request id {id[:64]!r} is in use ({where}); take a new one"
+            code=ErrorCode.INVALID,
+            why=Why.INVALID,
+            field="id",
+            reason=f"request id {id[:64]!r} is in use ({where}); take a new one",
         )
 
     def _draining(self, is_probe: bool) -> Refusal | None:
@@ -296,6 +321,7 @@ class Scheduler:
         left = len(self._books.live)
         return Refusal(
             code=ErrorCode.NOT_SERVING,
+            why=Why.DRAINING,
             ahead=left,
             reason=f"this server is draining ({left} requests left) and takes no new ones; ask another replica",
         )
@@ -305,21 +331,25 @@ class Scheduler:
             return None
         until_s, reason = self._pause
         wait_s = max(0.0, until_s - now) + len(self._books.live) / self._drain.per_s
-        return Refusal(code=ErrorCode.NOT_SERVING, reason=reason, wait_ms=1000.0 * wait_s)
+        return Refusal(code=ErrorCode.NOT_SERVING, why=Why.SWAPPING, reason=reason, wait_ms=1000.0 * wait_s)
 
     def _broken(self, is_probe: bool, now: float) -> Refusal | None:
         if is_probe or self.breaker.admits(now):
             return None
         return Refusal(
             code=ErrorCode.NOT_SERVING,
+            why=Why.BREAKER,
             reason=f"the engine failed ({self.breaker.openings} times so far) and is being let cool down",
             wait_ms=self.breaker.wait_ms(now),
         )
 
-    def _refuse(self, id: str, no: Refusal, offered: Entry | None) -> Refused:
+    def _refuse(self, id: str, no: Refusal, offered: Entry | None, request_class: str) -> Refused:
         hint_ms = self._refusal_hint_ms(no)
-        self._books.refuse(no.code, offered)
+        self._books.refuse(no.code, no.why, offered, self._counted_class(request_class))
         return Refused(id=id, code=no.code, reason=no.reason, retry_after_ms=hint_ms, field=no.field)
+
+    def _counted_class(self, request_class: str) -> str:
+        return request_class if request_class in self._policy.classes else UNKNOWN_CLASS
 
     def _refusal_hint_ms(self, no: Refusal) -> int | None:
         if no.wait_ms is not None:
@@ -341,7 +371,7 @@ class Scheduler:
         )
 
     def _enqueue(self, entry: Entry) -> None:
-        self._books.move(entry, Phase.QUEUED)
+        self._books.admit(entry)
         self._gate.push(entry)
         self._deadlines.set(entry.id, entry.deadline_s)
         entry.bucket = self._buckets.enter(entry.prompt_tokens)

@@ -13,7 +13,7 @@ from collections import deque
 from ..contract.policy import Policy
 from ..contract.refusal import ErrorCode
 from .entry import Entry
-from .refusals import Refusal
+from .refusals import Refusal, Why
 from .release import ReleaseGate
 from .reserve import Reserve
 from .types import StepReport
@@ -53,6 +53,7 @@ class SeedGate(ReleaseGate):
         if self._is_level_2(now) and self._classes[entry.request_class].priority > 0 and not entry.is_probe:
             return Refusal(
                 code=ErrorCode.OVERLOADED,
+                why=Why.LATENCY,
                 reason=f"P99 latency above {self._options.level2_p99_ms:g} ms: low priority is refused",
                 wait_ms=1000.0 * self._options.calm_s,
             )

@@ -68,6 +68,8 @@ class Accepted:
     id: str
     max_tokens: int
     """What it may produce, after clamping."""
+    request_class: str = ""
+    """The class that it is served as."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,5 +170,11 @@ class Snapshot:
     refused_by_code: dict[str, int]
     policy_name: str
     policy_generation: int
+    refused_by_why: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    """(class, code, why) -> requests."""
+    ended_by_class: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """(class, terminal kind) -> requests; adds up to `terminals`."""
+    admitted_by_class: Mapping[str, int] = field(default_factory=dict)
+    """Let into the queue."""
     gauges: Mapping[str, float] = field(default_factory=dict)
     """What the policy's gate knows about itself: pressure, credit, bias ..."""

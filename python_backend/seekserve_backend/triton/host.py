@@ -75,7 +75,9 @@ class Host:
             retire=self.stop,
         )
         self._streams = (_optional_parameter(config, "streaming") or "true") == "true"
-        metrics = Metrics(utils, model)
+        self._metrics = Metrics(
+            utils, model, instance=str(args["model_instance_name"]), observations=self._service.observations
+        )
         watch = PolicyWatch(
             policy_file,
             policy,
@@ -86,7 +88,7 @@ class Host:
             model=model,
             run_dir=Path(run_dir) if run_dir else None,
             stats=self._service.stats,
-            flush=metrics.flush,
+            flush=self._metrics.flush,
             swap_state=orders.look,
             look=watch.look,
         )
@@ -123,7 +125,8 @@ class Host:
             if not self._is_stopped:
                 self._is_stopped = True
                 self._service.stop()
-                self._monitor.stop()
+                if self._monitor.stop():
+                    self._metrics.close()
 
 
 def read_variant(bundle_dir: Path, config: dict[str, Any], policy: Policy) -> Variant:

@@ -46,11 +46,14 @@ class Monitor:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
+        """False where the thread is stuck, and whatever it uses has to be left to it."""
         self._stop.set()
-        self._thread.join(2 * _PERIOD_S)
+        if self._thread.is_alive():
+            self._thread.join(2 * _PERIOD_S)
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while True:
