@@ -20,7 +20,7 @@ from seekserve.simulate.slo import ClassSlo, SloFile
 from seekserve_backend.contract.bundle import KvCache, Limits
 from seekserve_backend.contract.metric_names import GATE_GAUGES, MILLISECONDS
 from seekserve_backend.contract.step_model import StepModel
-from seekserve_backend.core.types import Refused, Snapshot
+from seekserve_backend.core.types import Snapshot
 
 MODEL = StepModel(
     base_points=((1, 10.0), (1001, 110.0)), kv_read_ms_per_token=0.0001, attention_ms_per_token2=1e-7, source="a test"
@@ -81,14 +81,7 @@ class WatchedReplica(Replica):
     def __init__(self, *args: Any, every_s: float) -> None:
         super().__init__(*args)
         self.looks: list[Look] = []
-        self.refused: list[tuple[str, str]] = []
         self._every_s = every_s
-
-    def submit(self, id: str, outcome: Outcome, now: float) -> Refused | None:
-        no = super().submit(id, outcome, now)
-        if no is not None:
-            self.refused.append((no.code.value, no.reason.partition(":")[0][:30]))
-        return no
 
     def gauges(self) -> Any:
         plant = self.plant
@@ -161,23 +154,25 @@ def scrapes(
     for look in replica.looks:
         if look.time_s > until_s:
             break
-        exposition = _exposition(look, done.outcomes, replica.refused, kv_blocks)
+        exposition = _exposition(look, done.outcomes, kv_blocks)
         change(exposition, look.time_s)
         out.append(scrape_of(parse_text(exposition.text()), server="h:8002", time_s=EPOCH_S + look.time_s))
     return out
 
 
-def _exposition(
-    look: Look, outcomes: Sequence[Outcome], refused: Sequence[tuple[str, str]], kv_blocks: int
-) -> Exposition:
+def _exposition(look: Look, outcomes: Sequence[Outcome], kv_blocks: int) -> Exposition:
     made, snap = Exposition(), look.snapshot
     made.set("requests_offered_total", snap.offered)
-    for terminal, n in snap.terminals.items():
-        made.set("requests_ended_total", n, "interactive", terminal)
+    for (name, terminal), n in snap.ended_by_class.items():
+        made.set("requests_ended_total", n, name, terminal)
+    for name, n in snap.admitted_by_class.items():
+        made.set("requests_admitted_total", n, name)
     for name, n in snap.queued_by_class.items():
         made.set("queue_requests", n, name)
-    for code, n in snap.refused_by_code.items():
-        made.set("requests_refused_total", n, code, next((r for c, r in refused if c == code), "other"))
+    for bucket, n in snap.queued_by_bucket.items():
+        made.set("queue_bucket_requests", n, bucket)
+    for labels, n in snap.refused_by_why.items():
+        made.set("requests_refused_total", n, *labels)
     made.set("running_requests", snap.running).set("intake_requests", snap.intake)
     for name, value in snap.gauges.items():
         made.set(GATE_GAUGES[name], value / 1000.0 if name in MILLISECONDS else value)

@@ -167,7 +167,7 @@ def _late(e: Exposition, n: float) -> None:
         ("answers-not-sent", lambda e, n: e.set("outbox_responses", 900.0)),
         ("slow-formation", lambda e, n: e.observe("batch_formation_seconds", [0.02] * int(10 * n), "interactive")),
         ("slow-intake", lambda e, n: e.set("intake_requests", 30.0)),
-        ("bad-requests", lambda e, n: e.set("requests_refused_total", 20 * n, "invalid", "field")),
+        ("bad-requests", lambda e, n: e.set("requests_refused_total", 20 * n, "unknown", "invalid", "invalid")),
         ("batch-beyond-target", lambda e, n: (
             e.set("step_target_seconds", 0.04).observe("engine_step_seconds", [0.08] * int(100 * n)),
             _slow_since(e, n, "time_per_output_token_seconds", 0.2),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from .rules_causes import (
     CACHE_COLD,
     KV_FULL,
@@ -56,22 +58,32 @@ def _refused(view: View, *, is_fault: bool | None) -> Evidence | None:
     if not offered or offered < _FEW:
         return None
     codes = {None: _REFUSED_CLIENT_ERRORS, True: ("not_serving",), False: ("overloaded",)}[is_fault]
-    by_code = [(code, view.window.increase("requests_refused_total", code=code) or 0.0) for code in codes]
-    total = sum(n for _, n in by_code)
-    reasons = sorted(
-        (
-            (n, reason)
-            for code, _ in by_code
-            for reason in view.window.by("requests_refused_total", "reason")
-            if (n := view.window.increase("requests_refused_total", code=code, reason=reason) or 0.0) > 0.0
-        ),
-        reverse=True,
-    )
-    told = ", ".join(f"{reason} {count(n)}" for n, reason in reasons[:4])
+    refused = _growth(view, codes)
+    total = sum(refused.values())
+    told = ", ".join(f"{name} {reason} {count(n)}" for (name, reason), n in _largest(refused))
     text = f"{percent(total / offered)} of {count(offered)} requests refused ({told})"
     pressure = view.window.mean("pressure_ratio")
     more = () if pressure is None else (f"pressure {pressure:.2f}, rung {count(view.window.now('rung'))}",)
     return beyond(total / offered, _REFUSED, text, *more)
+
+
+def _growth(view: View, codes: Sequence[str]) -> dict[tuple[str, str], float]:
+    """(class, reason) -> refused within the window."""
+    window = view.window
+    names, reasons = (window.by("requests_refused_total", label) for label in ("class", "reason"))
+    return {
+        (name, reason): sum(
+            window.increase("requests_refused_total", code=code, reason=reason, **{"class": name}) or 0.0
+            for code in codes
+        )
+        for name in names
+        for reason in reasons
+    }
+
+
+def _largest(refused: Mapping[tuple[str, str], float]) -> list[tuple[tuple[str, str], float]]:
+    found = [(key, n) for key, n in refused.items() if n > 0.0]
+    return sorted(found, key=lambda each: -each[1])[:4]
 
 
 def _failed(view: View) -> Evidence | None:
@@ -165,8 +177,8 @@ _EXPIRING = Leaf(
     id="expiring",
     kind=Kind.OVERLOAD,
     what="Requests are let in and then run out of time.",
-    change="Deadlines are shorter than the queue: the policy should refuse on arrival what it cannot start in time "
-    "(`kind: paced` does), or deadlines are meant to be longer.",
+    change="With `kind: paced` that happens when the engine is suddenly slower or work longer than expected: see the "
+    "other findings. Other policies do not refuse on arrival what they cannot start in time.",
     look=_expired,
 )
 _LEAVING = Leaf(
