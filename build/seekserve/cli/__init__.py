@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "generate": ("generate", "Send one prompt to a running server and stream the answer."),
     "simulate": ("simulate", "Replay a trace against scheduling policies, in virtual time."),
     "bench": ("bench", "Load a running server and say what it was worth."),
+    "top": ("top", "Watch running servers: queues, cache, pressure, rates and times, the verdict first."),
     "diagnose": ("diagnose", "Say what is wrong with a running server, by which numbers, and what to change."),
     "collect": ("collect", "Gather what is needed to understand a failure into one archive, secrets masked."),
     "doctor": ("doctor", "Check this machine for what commonly breaks a deployment."),

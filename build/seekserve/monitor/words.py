@@ -12,7 +12,7 @@ def seconds(value: float | None) -> str:
         return "-"
     if value == math.inf:
         return "never"
-    if value == 0.0:
+    if abs(value) < 1e-6:
         return "0 s"
     if abs(value) < 0.9995:
         ms = 1000.0 * value
