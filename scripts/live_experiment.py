@@ -23,13 +23,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from benchlib import TINY, workspace
-from livelib import SLO, TraceRow, arrivals_for, figures_of, prepare, recorded, served, simulated, trace_rows
+from livelib import figures_of, recorded, simulated, trace_rows
 from seekserve.bench.knee import find_knee
 from seekserve.bench.lag import lag_of
 from seekserve.bench.openloop import Options, Recording
+from seekserve.monitor.soak.stand import SLO, arrivals_for, prepare, served
 from seekserve.simulate.measure import BUCKETS
 from seekserve.simulate.records import Run
 from seekserve.simulate.stats import mean, percentile
+from seekserve.simulate.traces import TraceRow
 
 FACTORS = (0.7, 1.0, 1.5, 2.0)
 CAPS = (8, 10, 12, 16, 20)

@@ -14,7 +14,7 @@ from seekserve.simulate.svg import Series, chart
 from .knee import Knee
 from .results import LiveResult
 
-__all__ = ["live_page"]
+__all__ = ["live_page", "over_time"]
 
 _WINDOWS = 30
 _HEAD = ("run", "req/s", "goodput/s", "attainment", "refused", "TTFT p99 s", "TPOT p99 ms", "lag p99 ms", "valid")
@@ -33,7 +33,9 @@ def live_page(results: Sequence[LiveResult], knee: Knee | None = None) -> str:
     invalid = [result for result in results if not result.lag.is_valid]
     if invalid:
         answer.append(f"{len(invalid)} of {len(results)} runs are not valid: the client itself was too slow.")
-    return page("Live measurement", answer, [_figures(results), *(_over_time(result) for result in results)])
+    return page(
+        "Live measurement", answer, [_figures(results), *(over_time(result, _name(result)) for result in results)]
+    )
 
 
 def _figures(results: Sequence[LiveResult]) -> str:
@@ -46,10 +48,11 @@ def _figures(results: Sequence[LiveResult]) -> str:
     return section("Figures", table(_HEAD, rows))
 
 
-def _over_time(result: LiveResult) -> str:
+def over_time(result: LiveResult, title: str) -> str:
+    """Its section: is it valid, and how it went."""
     x = "seconds of the run"
     return section(
-        _name(result),
+        title,
         paragraph(result.lag.verdict),
         chart("Time to first token, P90", x, "seconds", [_windows(result, _ttft_s)]),
         chart("Time per output token, P90", x, "ms", [_windows(result, tpot_ms)]),
