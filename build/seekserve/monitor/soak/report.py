@@ -89,20 +89,14 @@ class Report:
         )
 
     def html(self) -> str:
-        checks = section(
-            "Checks",
-            table(
-                ("phase", "check", "measured", "allowed", "holds"),
-                [
-                    (phase.name, check.name, check.measured, check.allowed, "yes" if check.is_ok else "NO")
-                    for phase in self.phases
-                    for check in phase.checks
-                ],
-            ),
-        )
-        figures = section(
-            "Figures", *(_phase_table(phase) for phase in self.phases)
-        )  # fmt: skip
+        found = [(phase.name, check) for phase in self.phases for check in phase.checks]
+        rows = [
+            (name, check.name, check.measured, check.allowed, "yes" if check.is_ok else "NO") for name, check in found
+        ]
+        failed = [n for n, (_, check) in enumerate(found) if not check.is_ok]
+        head = ("phase", "check", "measured", "allowed", "holds")
+        checks = section("Checks", table(head, rows, marked=failed, is_words=True))
+        figures = section("Figures", *(_phase_table(phase) for phase in self.phases))
         return page(
             f"Soak {self.size}: {'passed' if self.is_ok else 'FAILED'}",
             [*self.answer(), f"Promised: {self.slo}."],
@@ -112,7 +106,7 @@ class Report:
 
 def _phase_table(phase: Phase) -> str:
     rows = [*_figures(phase.result), *phase.facts]
-    return table((phase.name, phase.does), rows)
+    return table((phase.name, phase.does), rows, is_words=True)
 
 
 def _sentence(check: Check) -> str:
