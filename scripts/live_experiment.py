@@ -33,17 +33,15 @@ from livelib import (
     TraceRow,
     arrivals_for,
     figures_of,
-    prepare,
     prepare_reference,
     recorded,
-    render,
-    served,
     simulated,
     trace_rows,
 )
 from seekserve.bench.knee import find_knee
 from seekserve.bench.lag import lag_of
 from seekserve.bench.openloop import Options, Recording
+from seekserve.monitor.soak.stand import prepare, render_policies, served
 from seekserve.simulate.measure import BUCKETS
 from seekserve.simulate.records import Run
 from seekserve.simulate.stats import mean, percentile
@@ -212,7 +210,7 @@ def main() -> None:
 def experiment(folder: Path, args: argparse.Namespace) -> None:
     bundle, scale = folder / "bundle", SYNTHETIC
     if args.engine == "reference":
-        scale = prepare_reference(folder, (), args.trace, skip=SKIP_ROWS, rows=ROWS)
+        scale = prepare_reference(folder, args.trace, skip=SKIP_ROWS, rows=ROWS)
     rows = trace_rows(args.trace, skip=SKIP_ROWS, rows=ROWS, scale=scale)
     knee = knee_of(rows, args.duration_s, scale)
     policies = (
@@ -222,7 +220,7 @@ def experiment(folder: Path, args: argparse.Namespace) -> None:
     )
     every = [*dict.fromkeys([*policies, "paced"])]
     if args.engine == "reference":
-        render(folder, bundle, every, scale)
+        render_policies(folder, bundle, every, scale.slo)
     else:
         prepare(folder, every)
     print(f"knee of paced, simulated: {knee:.2f} requests/s; policies {', '.join(policies)}", flush=True)

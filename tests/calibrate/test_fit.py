@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
@@ -64,7 +65,7 @@ def test_whatever_was_measured_a_larger_step_is_never_predicted_to_be_faster(see
     ]
     model = fit_steps(samples, source="").model
     times = [model.base_ms(n) for n in range(1, 80)]
-    assert times == sorted(times)
+    assert all(b >= a - 1e-9 for a, b in itertools.pairwise(times))
     assert model.kv_read_ms_per_token >= 0.0
 
 

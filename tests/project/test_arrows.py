@@ -58,8 +58,10 @@ TOOLKIT_ARROWS = {
     # The same figures and records for what is measured as for what is simulated.
     "bench": {*_PLANNED, "client", "simulate"},
     "simulate": {*_PLANNED, "repository"},
-    **dict.fromkeys(("server", "client", "monitor", "repository", "engine"), _PLANNED),
+    **dict.fromkeys(("server", "client", "repository", "engine"), _PLANNED),
     "gateway": {*_PLANNED, "client"},
+    # Looks at launches, and tries them under the load of a benchmark.
+    "monitor": {*_PLANNED, "bench", "client", "data", "repository", "server", "simulate"},
     "evaluate": {*BASE, "checkpoint", "plan", "client", "data"},
     "calibrate": {*BASE, "plan"},
     "convert": {*BASE, "checkpoint"},

@@ -35,6 +35,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gateway": ("gateway", "Serve the OpenAI protocol in front of one or several running servers."),
     "simulate": ("simulate", "Replay a trace against scheduling policies, in virtual time."),
     "bench": ("bench", "Load a running server and say what it was worth."),
+    "top": ("top", "Watch running servers: queues, cache, pressure, rates and times, the verdict first."),
+    "diagnose": ("diagnose", "Say what is wrong with a running server, by which numbers, and what to change."),
+    "soak": ("soak", "Try a deployment under load against its SLO file: smoke, load or drill."),
+    "collect": ("collect", "Gather what is needed to understand a failure into one archive, secrets masked."),
     "doctor": ("doctor", "Check this machine for what commonly breaks a deployment."),
     "versions": ("versions", "Show what each TensorRT-LLM version can do."),
 }

@@ -1,1 +1,2 @@
-"""What the operator sees: Prometheus, Alertmanager and Grafana files from data."""
+"""The operator's view of running servers: `top`, `diagnose`, `collect` and `soak`, which only look, and the files for
+Prometheus, Alertmanager and Grafana."""

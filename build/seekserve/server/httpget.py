@@ -15,9 +15,11 @@ def call(
     url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, timeout_s: float = 2.0
 ) -> tuple[int, bytes] | None:
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        connection.request(method, parts.path or "/", headers=dict(headers or {}))
+        connection.request(method, target, headers=dict(headers or {}))
         response = connection.getresponse()
         return response.status, response.read()
     except (OSError, http.client.HTTPException):

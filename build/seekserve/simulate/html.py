@@ -11,7 +11,8 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; }
 table { border-collapse: collapse; margin: 1rem 0; font-size: 13px; }
 th, td { padding: 3px 10px; border-bottom: 1px solid #ddd; text-align: right; }
-th:first-child, td:first-child { text-align: left; }
+th:first-child, td:first-child, .words th, .words td { text-align: left; }
+tr.marked td { font-weight: 600; background: #fbe6d4; }
 svg { width: 100%; height: auto; margin: .5rem 0; }
 svg text { font: 12px system-ui, sans-serif; fill: #333; }
 svg .title { font-weight: 600; font-size: 14px; }
@@ -37,7 +38,14 @@ def paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], *, marked: Sequence[int] = (), is_words: bool = False
+) -> str:
+    """`marked`: numbers of rows that stand out. `is_words`: cells are read, not compared, so they begin at the left."""
     first = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><thead><tr>{first}</tr></thead><tbody>{body}</tbody></table>"
+    body = "".join(
+        f"<tr{' class=marked' if n in marked else ''}>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+        for n, row in enumerate(rows)
+    )
+    kind = " class=words" if is_words else ""
+    return f"<table{kind}><thead><tr>{first}</tr></thead><tbody>{body}</tbody></table>"
