@@ -130,7 +130,7 @@ class PacedGate:
         is_pressed = self.ladder.rung.refuse_offline or self.ladder.rung.critical_only
         spare = 0.0 if is_pressed else 1.0 - self._demand_at(now)
         share = max(self._options.offline_floor, spare)
-        wait_ms = (self._tenants.offline_ms + entry.whole_ms) / share if share > 0.0 else math.inf
+        wait_ms = (self._tenants.offline_ahead_ms(entry) + entry.whole_ms) / share if share > 0.0 else math.inf
         left_ms = self._options.offline_patience * 1000.0 * (entry.deadline_s - now)
         if wait_ms <= left_ms:
             return None
@@ -150,17 +150,18 @@ class PacedGate:
         if price_ms > self._asked.usual_price_ms:
             short_ms += self._options.dear_cushion * bias * self._dearness_ms(entry, now)
         wait_ms = short_ms / self._share
-        slots = tenants.urgent + 1 - (self._most_running - engine.count)
-        blocks = tenants.urgent_blocks + entry.need_blocks - (self._capacity_blocks - self._held.blocks)
-        if slots > 0 or blocks > 0:
+        slots, blocks = self._most_running - engine.count, self._capacity_blocks - self._held.blocks
+        if tenants.urgent >= slots or tenants.urgent_blocks + entry.need_blocks > blocks:
             wait_ms = max(wait_ms, self._room_ms(entry, slots, blocks))
         read_ms = bias * (engine.unread_ms + price_ms) * self._stretch
         return (wait_ms if wait_ms > 0.0 else 0.0) + read_ms + self._next_decode_ms
 
-    def _room_ms(self, entry: Entry, slots: int, blocks: int) -> float:
-        """Until so many slots and blocks have changed hands; either may be none. Longer for those that will hold them
-        longer than usual: for one of these several others could be served."""
+    def _room_ms(self, entry: Entry, free_slots: int, free_blocks: int) -> float:
+        """Until as many slots and blocks have changed hands as it and those before it lack. Longer for one that will
+        hold them longer than usual: for one of these several others could be served."""
         asked, held_ms, wait_ms = self._asked, 1000.0 * self._held_s, 0.0
+        slots, blocks = self._tenants.requests_ahead(entry)
+        slots, blocks = slots + 1 - free_slots, blocks + entry.need_blocks - free_blocks
         if slots > 0:
             per_ms = self._most_running / held_ms + self._ramp.growth_per_ms(slots)
             wait_ms = slots / per_ms * entry.expected_tokens / max(asked.usual_tokens, 1.0)
