@@ -30,6 +30,8 @@ from .types import StepReport
 
 __all__ = ["PacedGate"]
 
+_SLOW = 2.0
+
 
 class PacedGate:
     def __init__(self, policy: Policy, limits: Limits, kv: KvCache, step_model: StepModel | None) -> None:
@@ -65,8 +67,9 @@ class PacedGate:
         self._options = self.engine.options = policy.paced
         self._seen = -1
         promised = [each.tpot_slo_ms for each in policy.classes.values() if each.tpot_slo_ms and not each.is_offline]
+        self._has_promise = bool(promised)
         self._token_target_ms = policy.paced.slo_margin * min(promised, default=policy.paced.default_tpot_slo_ms)
-        self.target_ms = self._token_target_ms * self.engine.tokens_per_step
+        self.target_ms = self._step_target_ms()
         """Of a step."""
         self._tenants.replace_weights(policy.tenant_weights)
         self.ladder.replace(policy.rungs, up_s=policy.paced.rung_up_s, down_s=policy.paced.rung_down_s)
@@ -77,6 +80,13 @@ class PacedGate:
         urgent = [each.priority for each in policy.classes.values() if not each.is_offline]
         self._top_priority = min(urgent, default=0)
         self._lengths = {**dict.fromkeys(policy.classes, 0), **{k: n for k, n in self._lengths.items() if n}}
+
+    def _step_target_ms(self) -> float:
+        target_ms = self._token_target_ms * self.engine.tokens_per_step
+        if self._has_promise:
+            return target_ms
+        # Nobody asked for a pace: one that a slow engine could not keep for a single request would stop everything.
+        return max(target_ms, _SLOW * self.engine.bias * self.engine.steps.base_ms(1))
 
     # Arrival
 
@@ -378,7 +388,7 @@ class PacedGate:
                 self._long = None
         if report.step_ms <= 0.0:
             return
-        self.target_ms = self._token_target_ms * engine.tokens_per_step
+        self.target_ms = self._step_target_ms()
         decode_ms = min(engine.decode_ms(), report.step_ms)
         left_ms = max(self.target_ms - decode_ms, self._options.min_prefill_share * self.target_ms)
         self._credit_ms = min(self._credit_ms + left_ms, self._credit_cap_ms)
