@@ -193,7 +193,7 @@ class Tenants:
         return own_ms + sum(min(t.urgent_ms, turn_ms * t.weight / weight) for t in others)
 
     def requests_ahead(self, entry: Entry) -> tuple[int, int]:
-        """(how many, blocks of cache that they may come to need) of urgent ones before a newcomer, by turns as above."""
+        """(how many, blocks of cache that they may need) of urgent ones before a newcomer, by turns as above."""
         own = self._all.get(entry.tenant)
         if len(self._all) == 1 and own is not None:
             return self.urgent, self.urgent_blocks
