@@ -123,7 +123,8 @@ class PacedOptions:
     """How many times what a prompt costs above the mean must be free before it is let in: one dear prompt keeps many
     cheap ones waiting. 0: all alike."""
     wait_margin: float = 2.0
-    """How many times the mean time a wait for slots or cache is taken to last: who ends when is a matter of luck."""
+    """Standard deviations by which a wait for slots or cache is taken to last longer than the mean: who ends when is a
+    matter of luck."""
     kv_share: float = 0.95
     """Part of the cache that expected lengths may fill."""
     long_prompt_tokens: int = 8192

@@ -169,16 +169,17 @@ class PacedGate:
     def _room_ms(self, entry: Entry, free_slots: int, free_blocks: int) -> float:
         """Until as many slots and blocks have changed hands as it and those before it lack. Longer for one that will
         hold them longer than usual: for one of these several others could be served."""
-        asked, held_ms, wait_ms = self._asked, 1000.0 * self._held_s, 0.0
+        asked, luck, held_ms, wait_ms = self._asked, self._options.wait_margin, 1000.0 * self._held_s, 0.0
         slots, blocks = self._tenants.requests_ahead(entry)
         slots, blocks = slots + 1 - free_slots, blocks + entry.need_blocks - free_blocks
         if slots > 0:
             per_ms = self._most_running / held_ms + self._ramp.growth_per_ms(slots)
-            wait_ms = slots / per_ms * entry.expected_tokens / max(asked.usual_tokens, 1.0)
+            wait_ms = (slots + luck * math.sqrt(slots)) / per_ms * entry.expected_tokens / max(asked.usual_tokens, 1.0)
         if blocks > 0:
             stay = entry.need_blocks * entry.expected_tokens / max(asked.usual_stay, 1.0)
-            wait_ms = max(wait_ms, stay * blocks * held_ms / self._capacity_blocks)
-        return self._options.wait_margin * wait_ms
+            late_blocks = blocks + luck * math.sqrt(blocks * entry.need_blocks)
+            wait_ms = max(wait_ms, late_blocks * held_ms / self._capacity_blocks * stay)
+        return wait_ms
 
     def _dearness_ms(self, entry: Entry, now: float) -> float:
         """A dear prompt must leave room for the many cheap ones that come while it is read, unless its tenant asks for
