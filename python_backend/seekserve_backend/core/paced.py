@@ -163,8 +163,13 @@ class PacedGate:
         slots, blocks = self._most_running - engine.count, self._capacity_blocks - self._held.blocks
         if tenants.urgent >= slots or tenants.urgent_blocks + entry.need_blocks > blocks:
             wait_ms = max(wait_ms, self._room_ms(entry, slots, blocks))
-        read_ms = bias * (engine.unread_ms + price_ms) * self._stretch
-        return (wait_ms if wait_ms > 0.0 else 0.0) + read_ms + self._next_decode_ms
+        return (wait_ms if wait_ms > 0.0 else 0.0) + self._read_ms(entry) + self._next_decode_ms
+
+    def _read_ms(self, entry: Entry) -> float:
+        """Until its prompt is read behind those that the engine holds."""
+        engine = self.engine
+        tokens = engine.unread_tokens + entry.prompt_tokens - entry.cached_tokens
+        return engine.bias * (engine.unread_ms + entry.price_ms) + self._carried_ms * tokens
 
     def _room_ms(self, entry: Entry, free_slots: int, free_blocks: int) -> float:
         """Until as many slots and blocks have changed hands as it and those before it lack. Longer for one that will
@@ -199,7 +204,7 @@ class PacedGate:
     def _look(self) -> None:
         """What is asked of the engine for every arrival, kept until something in it changes."""
         engine = self.engine
-        self._next_decode_ms, self._stretch = engine.next_decode_ms(), engine.reading_stretch()
+        self._next_decode_ms, self._carried_ms = engine.next_decode_ms(), engine.carried_ms()
         by_target = 1.0 - self._next_decode_ms / self.target_ms
         self._share = max(self._options.min_prefill_share, min(by_target, engine.most_prefill_share()))
         self._seen = engine.revision
@@ -274,8 +279,7 @@ class PacedGate:
             head = tenant.first_urgent()
             if head is None or head.is_probe:
                 continue
-            read_ms = engine.bias * (engine.unread_ms + head.price_ms) * self._stretch
-            if 1000.0 * (now - head.deadline_s) + read_ms + self._next_decode_ms > 0.0:
+            if 1000.0 * (now - head.deadline_s) + self._read_ms(head) + self._next_decode_ms > 0.0:
                 return head
         return None
 
@@ -349,8 +353,12 @@ class PacedGate:
         engine = self.engine
         if self._seen != engine.revision:
             self._look()
-        late_ms = engine.bias * (engine.unread_ms + entry.price_ms) * self._stretch - self._least_deadline_ms
-        return max(0.0, late_ms) / 1000.0 * self._asked.requests / self._options.demand_memory_s
+        return (
+            max(0.0, self._read_ms(entry) - self._least_deadline_ms)
+            / 1000.0
+            * self._asked.requests
+            / self._options.demand_memory_s
+        )
 
     def _may_go(self, entry: Entry, reserve: Reserve) -> bool:
         """Held back while prompts enough are in the engine: more would wait there, out of our order. Of long ones, one
