@@ -31,6 +31,7 @@ from .types import StepReport
 __all__ = ["PacedGate"]
 
 _SLOW = 2.0
+_LEAST_STAY = 0.5
 
 
 class PacedGate:
@@ -179,9 +180,13 @@ class PacedGate:
         slots, blocks = slots + 1 - free_slots, blocks + entry.need_blocks - free_blocks
         if slots > 0:
             per_ms = self._most_running / held_ms + self._ramp.growth_per_ms(slots)
-            wait_ms = (slots + luck * math.sqrt(slots)) / per_ms * entry.expected_tokens / max(asked.usual_tokens, 1.0)
+            wait_ms = (
+                (slots + luck * math.sqrt(slots))
+                / per_ms
+                * max(_LEAST_STAY, entry.expected_tokens / max(asked.usual_tokens, 1.0))
+            )
         if blocks > 0:
-            stay = entry.need_blocks * entry.expected_tokens / max(asked.usual_stay, 1.0)
+            stay = max(_LEAST_STAY, entry.need_blocks * entry.expected_tokens / max(asked.usual_stay, 1.0))
             late_blocks = blocks + luck * math.sqrt(blocks * entry.need_blocks)
             wait_ms = max(wait_ms, late_blocks * held_ms / self._capacity_blocks * stay)
         return wait_ms
