@@ -56,14 +56,22 @@ def test_an_engine_that_follows_a_model_gives_that_model_back() -> None:
     assert max(relative_errors(TRUE, samples)) < 1e-9, "what was in each step is told exactly"
 
 
+def write_log(path: Path, steps: int) -> Path:
+    rows = [
+        {"decode_tokens": 1 + n % 8, "kv_tokens": 10 * n, "chunks": [], "step_ms": 10.0 + n % 8} for n in range(steps)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
 @pytest.mark.needs_local
 def test_the_tiny_bundle_gets_its_own_model(tmp_path: Path) -> None:
     bundle = tmp_path / "bundle"
     checkpoint = tiny_checkpoint_folder()
-    code, _, err = run("build-engine", checkpoint, "--out", bundle, "--max-batch-size", 2, "--max-seq-len", 256)
+    code, _, err = run("build-engine", checkpoint, "--out", bundle, "--max-batch-size", 2, "--max-seq-len", 128)
     assert code == 0, err
     before = (bundle / "bundle.json").read_bytes()
-    code, out, err = run("calibrate", bundle)
+    code, out, err = run("calibrate", bundle, "--samples", write_log(tmp_path / "log", 100))
     assert (code, err) == (0, "")
     assert "the bundle had no step model\nnot written" in out
     assert (bundle / "bundle.json").read_bytes() == before
@@ -74,9 +82,7 @@ def test_the_tiny_bundle_gets_its_own_model(tmp_path: Path) -> None:
     assert kept is not None
     assert kept.to_json() == told["step_model"]
     assert told["before"] is None
-    log = tmp_path / "log"
-    log.write_text('{"decode_tokens": 1, "kv_tokens": 1, "chunks": [], "step_ms": 1.0}\n', encoding="utf-8")
-    code, out, err = run("calibrate", bundle, "--samples", log, "--write")
+    code, out, err = run("calibrate", bundle, "--samples", write_log(tmp_path / "short", 20), "--write")
     assert (code, out) == (2, "")
     assert "at least 30 steps" in err
     assert Bundle.load(bundle).step_model == kept

@@ -19,7 +19,7 @@ def make_scheduler() -> Callable[..., Scheduler]:
         *, max_batch_size: int = 4, max_seq_len_tokens: int = 100, capacity_blocks: int = 40, **policy: Any
     ) -> Scheduler:
         return Scheduler(
-            Policy.from_data({"default_max_tokens": 8, **policy}, "test policy"),
+            Policy.from_data({"kind": "fcfs", "default_max_tokens": 8, **policy}, "test policy"),
             Limits(
                 max_seq_len_tokens=max_seq_len_tokens,
                 max_batch_size=max_batch_size,

@@ -23,7 +23,7 @@ def test_without_edges_there_is_one_bucket() -> None:
 
 def test_what_enters_and_leaves_is_counted() -> None:
     buckets = Buckets((10,))
-    label = buckets.enter(3)
-    buckets.enter(30)
-    buckets.leave(label)
+    buckets.enter(buckets.label(3))
+    buckets.enter(buckets.label(30))
+    buckets.leave(buckets.label(9))
     assert buckets.counts() == {"0-10": 0, "10+": 1}

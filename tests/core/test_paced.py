@@ -171,10 +171,14 @@ def test_the_bias_follows_a_slower_engine_within_seconds() -> None:
 
 
 def test_without_a_model_the_step_time_is_learned() -> None:
-    engine = EngineEstimate(None, PacedOptions(), chunk_tokens=256)
-    entry_steps = [(n % 7 + 1, 3.0 + 0.5 * (n % 7 + 1)) for n in range(400)]
-    for tokens, ms in entry_steps:
-        engine.steps.learn(tokens, ms)
+    core = scheduler(None, paced={"credit_cap_ms": 1e6, "prefill_ahead_chunks": 1e6})
+    for n in range(400):
+        tokens = n % 7 + 1
+        ask(core, f"r{n}", prompt_tokens=tokens, max_tokens=1)
+        assert released(core) == [f"r{n}"]
+        end = End(id=f"r{n}", terminal=Terminal.FINISHED, tokens=1)
+        core.observe(StepReport(step_ms=3.0 + 0.5 * tokens, prefill_tokens=tokens, firsts=(f"r{n}",), ends=(end,)), 0.0)
+    engine = core._gate.engine  # type: ignore[attr-defined]
     assert engine.steps.base_ms(4) == pytest.approx(5.0, rel=0.02)
     assert engine.price_ms(256) == pytest.approx(128.0, rel=0.05)
 

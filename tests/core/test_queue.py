@@ -10,7 +10,7 @@ def entry(id: str) -> Entry:
 
 
 def test_entries_leave_in_the_order_they_came() -> None:
-    queue = FifoQueue(8)
+    queue = FifoQueue()
     for id in "abc":
         queue.push(entry(id))
     seen = []
@@ -21,7 +21,7 @@ def test_entries_leave_in_the_order_they_came() -> None:
 
 
 def test_removal_from_the_middle_keeps_the_order_of_the_others() -> None:
-    queue = FifoQueue(8)
+    queue = FifoQueue()
     for id in "abcd":
         queue.push(entry(id))
     queue.remove("b")
@@ -30,19 +30,11 @@ def test_removal_from_the_middle_keeps_the_order_of_the_others() -> None:
 
 
 def test_an_entry_pushed_to_the_head_is_next() -> None:
-    queue = FifoQueue(8)
+    queue = FifoQueue()
     queue.push(entry("a"))
     queue.push_head(entry("b"))
     assert [e.id for e in queue] == ["b", "a"]
 
 
-def test_a_queue_is_full_at_its_bound_and_not_before() -> None:
-    queue = FifoQueue(2)
-    queue.push(entry("a"))
-    assert not queue.is_full
-    queue.push(entry("b"))
-    assert queue.is_full
-
-
 def test_an_empty_queue_has_no_head() -> None:
-    assert FifoQueue(1).head() is None
+    assert FifoQueue().head() is None

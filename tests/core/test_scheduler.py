@@ -287,6 +287,7 @@ def test_a_new_policy_rules_newcomers_and_drops_nobody(make_scheduler: Make, acc
     new = Policy.from_data(
         {
             "name": "night",
+            "kind": "fcfs",
             "default_class": "batch",
             "classes": {
                 "batch": {"max_queue_requests": 1, "deadline_ms": 5000},

@@ -36,7 +36,7 @@ def bounded(priority: int, requests: int, deadline_ms: int) -> dict[str, int]:
 
 
 POLICIES = tuple(
-    Policy.from_data({"default_max_tokens": 6, "max_intake_requests": 3, **data}, "machine")
+    Policy.from_data({"kind": "fcfs", "default_max_tokens": 6, "max_intake_requests": 3, **data}, "machine")
     for data in (
         {"classes": {"interactive": bounded(0, 4, 400), "offline": bounded(1, 3, 2000)}, "bucket_edges_tokens": [8]},
         {"classes": {"offline": bounded(0, 2, 900), "interactive": bounded(2, 2, 300)}, "clamp_max_tokens": False},

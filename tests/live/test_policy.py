@@ -38,7 +38,7 @@ def test_policies_of_other_kinds_take_over_while_streams_run(deployment: Deploym
     try:
         for thread in threads:
             thread.start()
-        for generation, kind in enumerate(("paced", "seed", "fcfs"), start=1):
+        for generation, kind in enumerate(("fcfs", "seed", "paced"), start=1):
             file.write_text(Policy(name=kind, kind=kind).to_json(), encoding="utf-8")
             wait_for(server, generation)
             before = len(ends)

@@ -139,14 +139,14 @@ def test_what_the_model_s_template_does_not_know_is_refused_by_name(server: Serv
         assert said.text == client.generate(GenerateRequest(messages=hello, max_tokens=32)).text
 
 
-def test_a_deadline_that_cannot_be_met_expires(server: Server) -> None:
+def test_a_deadline_that_cannot_be_met_is_answered_at_once(server: Server) -> None:
     with Client(server.grpc, TINY) as client, ExitStack() as fillers:
         # More work than the batch holds stands in front of it, and it has 1 ms to live.
         for _ in range(24):
             fillers.enter_context(client.stream(GenerateRequest(prompt="Count", max_tokens=200, min_tokens=200)))
         with pytest.raises(Refused) as caught:
             client.generate(GenerateRequest(prompt="late", max_tokens=5, deadline_ms=1))
-    assert caught.value.code == "expired"
+    assert caught.value.code in ("overloaded", "expired"), "seen coming, or over before it was tokenised"
     assert caught.value.retry_after_ms is not None
 
 

@@ -214,7 +214,8 @@ def test_a_client_that_leaves_is_noticed_in_the_queue_and_while_running() -> Non
 
 def test_expiry_reaches_queued_and_running_requests() -> None:
     engine = ScriptedEngine(b"abc", before_step=lambda: (threading.Event().wait(0.1), None)[1])
-    with running(service(lambda: engine)) as made:
+    # `paced` would see it coming and refuse.
+    with running(service(lambda: engine, with_policy=dataclasses.replace(policy(), kind="fcfs"))) as made:
         first = [ask(made, b"p" * 100, deadline_ms=250) for _ in range(4)]  # 4 prompts x 100 tokens, 32 in a step
         waiting = ask(made, deadline_ms=50)
         last = ask(made)

@@ -39,12 +39,12 @@ def check(file: Path) -> None:
 
 @command.command("show")
 @click.argument("file", type=_FILE, required=False)
-@click.option("--kind", type=click.Choice(["fcfs", "static", "seed", "paced"]), help="The defaults of this kind.")
+@click.option("--kind", type=click.Choice(["paced", "fcfs", "static", "seed"]), help="The defaults of this kind.")
 def show(file: Path | None, kind: str | None) -> None:
     """Print FILE with every default filled in, as the backend reads it; without FILE, the default policy."""
     if (file is None) == (kind is None) and file is not None:
         raise click.UsageError("give FILE or --kind, not both")
-    click.echo((_load(file) if file is not None else _default(kind or "fcfs")).to_json(), nl=False)
+    click.echo((_load(file) if file is not None else _default(kind or "paced")).to_json(), nl=False)
 
 
 @command.command("diff")

@@ -14,7 +14,7 @@ __all__ = ["command"]
 @click.argument("bundle", type=click.Path(path_type=Path), required=False)
 @click.option("--out", type=click.Path(path_type=Path), help="Model repository to write into; made if missing.")
 @click.option("--name", help="Name of the Triton model. [default: the bundle's name]")
-@click.option("--policy", type=click.Path(path_type=Path), help="Policy file (YAML). [default: fcfs]")
+@click.option("--policy", type=click.Path(path_type=Path), help="Policy file (YAML). [default: paced]")
 @click.option(
     "--topology",
     type=click.Choice(["integrated", "stock-engine", "llmapi"]),

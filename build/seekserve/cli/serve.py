@@ -16,7 +16,7 @@ __all__ = ["command"]
 @click.command("serve")
 @click.argument("checkpoint", required=False)
 @plan_options
-@click.option("--policy", type=click.Path(path_type=Path), help="Policy file (YAML). [default: fcfs]")
+@click.option("--policy", type=click.Path(path_type=Path), help="Policy file (YAML). [default: paced]")
 @click.option(
     "--dir",
     "root",

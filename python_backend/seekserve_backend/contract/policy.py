@@ -1,8 +1,9 @@
 """The policy file: how requests are classed, queued, bounded and refused.
 
 People write YAML, the toolkit validates it and writes this normalised JSON, the backend reads only the JSON. Every
-number has its unit in its name and a default that is written once, here. Kinds: `fcfs` (bounded queues by class, first
-come first served), `static` (the same with a cap on what runs, the way Triton is tuned by hand), `paced` (by price).
+number has its unit in its name and a default that is written once, here. Kinds: `paced` (by price in engine time, the
+default), `fcfs` (bounded queues by class, first come first served), `static` (the same with a cap on what runs, the way
+Triton is tuned by hand) and `seed` (rules of thumb).
 Schema 1, which called `fcfs` by the name `fifo`, is read as what it means today.
 """
 
@@ -93,7 +94,7 @@ class PacedOptions:
     slo_margin: float = 0.92
     """Steps are aimed at this part of the TPOT target."""
     default_tpot_slo_ms: float = 100.0
-    """Where no class promises one."""
+    """Where no class promises one; longer on an engine whose step with a single request takes more than half of it."""
     credit_cap_ms: float = 300.0
     """Unused prefill time that may be saved up; two chunks always may."""
     prefill_ahead_chunks: float = 1.0
@@ -104,7 +105,8 @@ class PacedOptions:
     """How many times what a prompt costs above the mean must be free before it is let in: one dear prompt keeps many
     cheap ones waiting. 0: all alike."""
     wait_margin: float = 2.0
-    """How many times the mean time a wait for slots or cache is taken to last: who ends when is a matter of luck."""
+    """Standard deviations by which a wait for slots or cache is taken to last longer than the mean: who ends when is a
+    matter of luck."""
     kv_share: float = 0.95
     """Part of the cache that expected lengths may fill."""
     long_prompt_tokens: int = 8192
@@ -148,13 +150,13 @@ class PacedOptions:
 class Policy:
     """A validated policy. Constructed with defaults only, it is the default policy."""
 
-    name: str = "fcfs"
-    kind: str = "fcfs"
+    name: str = "paced"
+    kind: str = "paced"
     default_class: str = "interactive"
     classes: Mapping[str, ClassPolicy] = field(
         default_factory=lambda: {
             "interactive": ClassPolicy(priority=0, max_queue_requests=256, deadline_ms=30_000),
-            "offline": ClassPolicy(priority=1, max_queue_requests=1024, deadline_ms=600_000),
+            "offline": ClassPolicy(priority=1, max_queue_requests=1024, deadline_ms=600_000, is_offline=True),
         }
     )
     routes: tuple[Route, ...] = ()
@@ -223,10 +225,15 @@ class Policy:
         if schema not in (1, POLICY_SCHEMA):
             raise ContractError(where, [f"schema_version {schema} where this version reads {POLICY_SCHEMA}"])
         classes = read_classes(fields) if fields.has("classes") else dict(base.classes)
-        kind = fields.string("kind", base.kind, choices=(*POLICY_KINDS, "fifo") if schema == 1 else POLICY_KINDS)
+        kind = fields.string(
+            "kind",
+            base.kind if schema > 1 else "fifo",
+            choices=(*POLICY_KINDS, "fifo") if schema == 1 else POLICY_KINDS,
+        )
+        kind = "fcfs" if kind == "fifo" else kind
         out = cls(
-            name=fields.string("name", base.name),
-            kind="fcfs" if kind == "fifo" else kind,
+            name=fields.string("name", kind),
+            kind=kind,
             default_class=fields.string("default_class", base.default_class),
             classes=classes,
             routes=read_routes(fields, classes) if fields.has("routes") else base.routes,

@@ -33,6 +33,7 @@ class EngineEstimate:
         """Decayed mean of what a decoding request gets out of a step: more than one with speculation."""
         self.unread_ms = 0.0
         """Prompts that the engine holds and has not read, in model time."""
+        self.unread_tokens = 0.0
         self.revision = 0
         self._reading: OrderedDict[str, Entry] = OrderedDict()
         """Prompts in the engine, first come first."""
@@ -87,12 +88,12 @@ class EngineEstimate:
         steps = self.steps
         return self.bias * (steps.base_ms(self.count + 1) + steps.kv_read_ms_per_token * self.kv_tokens)
 
-    def reading_stretch(self) -> float:
-        """By how much the steps that read a prompt are longer than its price, since they carry decoding along."""
+    def carried_ms(self) -> float:
+        """By how much reading a prompt takes longer than its price, for each token: its steps carry decoding along."""
         if not self.decoding:
-            return 1.0
+            return 0.0
         decode_ms = self.steps.base_ms(self.decoding) + self.steps.kv_read_ms_per_token * self.kv_tokens
-        return 1.0 + decode_ms / self.chunk_ms
+        return self.bias * decode_ms / self.chunk_tokens
 
     def most_prefill_share(self) -> float:
         """Part of the time that goes into prompts when every step is filled with them."""
@@ -102,6 +103,7 @@ class EngineEstimate:
         entry.read_tokens = float(entry.cached_tokens)
         self._reading[entry.id] = entry
         self.unread_ms += entry.price_ms
+        self.unread_tokens += entry.prompt_tokens - entry.cached_tokens
         self.count += 1
         self.revision += 1
 
@@ -135,10 +137,12 @@ class EngineEstimate:
     def _leave_unread(self, entry: Entry) -> None:
         """It is read no longer; usually nothing of it is left."""
         if not self._reading:
-            self.unread_ms = 0.0
+            self.unread_ms = self.unread_tokens = 0.0
         elif entry.read_tokens < entry.prompt_tokens:
-            part = entry.price_ms * (entry.prompt_tokens - entry.read_tokens)
-            self.unread_ms = max(0.0, self.unread_ms - part / (entry.prompt_tokens - entry.cached_tokens))
+            left = entry.prompt_tokens - entry.read_tokens
+            part = entry.price_ms * left / (entry.prompt_tokens - entry.cached_tokens)
+            self.unread_ms = max(0.0, self.unread_ms - part)
+            self.unread_tokens -= left
 
     def observe(self, report: StepReport) -> None:
         """A step, before its first tokens and ends are noted."""
@@ -186,4 +190,5 @@ class EngineEstimate:
                 if left <= 0.0:
                     break
         self.unread_ms = unread_ms if unread_ms > 0.0 else 0.0
+        self.unread_tokens -= prefill_tokens - left
         return prefill_tokens - left, attention

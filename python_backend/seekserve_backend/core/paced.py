@@ -32,6 +32,9 @@ from .types import StepReport
 
 __all__ = ["PacedGate"]
 
+_SLOW = 2.0
+_LEAST_STAY = 0.5
+
 
 class PacedGate:
     def __init__(self, policy: Policy, limits: Limits, kv: KvCache, step_model: StepModel | None) -> None:
@@ -68,8 +71,9 @@ class PacedGate:
         self._options = self.engine.options = policy.paced
         self._seen = -1
         promised = [each.tpot_slo_ms for each in policy.classes.values() if each.tpot_slo_ms and not each.is_offline]
+        self._has_promise = bool(promised)
         self._token_target_ms = policy.paced.slo_margin * min(promised, default=policy.paced.default_tpot_slo_ms)
-        self.target_ms = self._token_target_ms * self.engine.tokens_per_step
+        self.target_ms = self._step_target_ms()
         """Of a step."""
         self._tenants.replace_weights(policy.tenant_weights)
         self.ladder.replace(policy.rungs, up_s=policy.paced.rung_up_s, down_s=policy.paced.rung_down_s)
@@ -80,6 +84,13 @@ class PacedGate:
         urgent = [each.priority for each in policy.classes.values() if not each.is_offline]
         self._top_priority = min(urgent, default=0)
         self._lengths = {**dict.fromkeys(policy.classes, 0), **{k: n for k, n in self._lengths.items() if n}}
+
+    def _step_target_ms(self) -> float:
+        target_ms = self._token_target_ms * self.engine.tokens_per_step
+        if self._has_promise:
+            return target_ms
+        # Nobody asked for a pace: one that a slow engine could not keep for a single request would stop everything.
+        return max(target_ms, _SLOW * self.engine.bias * self.engine.steps.base_ms(1))
 
     # Arrival
 
@@ -144,7 +155,7 @@ class PacedGate:
         is_pressed = self.ladder.rung.refuse_offline or self.ladder.rung.critical_only
         spare = 0.0 if is_pressed else 1.0 - self._demand_at(now)
         share = max(self._options.offline_floor, spare)
-        wait_ms = (self._tenants.offline_ms + entry.whole_ms) / share if share > 0.0 else math.inf
+        wait_ms = (self._tenants.offline_ahead_ms(entry) + entry.whole_ms) / share if share > 0.0 else math.inf
         left_ms = self._options.offline_patience * 1000.0 * (entry.deadline_s - now)
         if wait_ms <= left_ms:
             return None
@@ -165,26 +176,37 @@ class PacedGate:
         if price_ms > self._asked.usual_price_ms:
             short_ms += self._options.dear_cushion * bias * self._dearness_ms(entry, now)
         wait_ms = short_ms / self._share
-        slots = tenants.urgent + 1 - (self._most_running - engine.count)
-        blocks = tenants.urgent_blocks + entry.need_blocks - (self._capacity_blocks - self._held.blocks)
-        if slots > 0 or blocks > 0:
+        slots, blocks = self._most_running - engine.count, self._capacity_blocks - self._held.blocks
+        if tenants.urgent >= slots or tenants.urgent_blocks + entry.need_blocks > blocks:
             wait_ms = max(wait_ms, self._room_ms(entry, slots, blocks))
         if self._shares is not None and not self._shares.is_plain:
             wait_ms = max(wait_ms, self._class_wait_ms(self._shares, entry))
-        read_ms = bias * (engine.unread_ms + price_ms) * self._stretch
-        return (wait_ms if wait_ms > 0.0 else 0.0) + read_ms + self._next_decode_ms
+        return (wait_ms if wait_ms > 0.0 else 0.0) + self._read_ms(entry) + self._next_decode_ms
 
-    def _room_ms(self, entry: Entry, slots: int, blocks: int) -> float:
-        """Until so many slots and blocks have changed hands; either may be none. Longer for those that will hold them
-        longer than usual: for one of these several others could be served."""
-        asked, held_ms, wait_ms = self._asked, 1000.0 * self._held_s, 0.0
+    def _read_ms(self, entry: Entry) -> float:
+        """Until its prompt is read behind those that the engine holds."""
+        engine = self.engine
+        tokens = engine.unread_tokens + entry.prompt_tokens - entry.cached_tokens
+        return engine.bias * (engine.unread_ms + entry.price_ms) + self._carried_ms * tokens
+
+    def _room_ms(self, entry: Entry, free_slots: int, free_blocks: int) -> float:
+        """Until as many slots and blocks have changed hands as it and those before it lack. Longer for one that will
+        hold them longer than usual: for one of these several others could be served."""
+        asked, luck, held_ms, wait_ms = self._asked, self._options.wait_margin, 1000.0 * self._held_s, 0.0
+        slots, blocks = self._tenants.requests_ahead(entry)
+        slots, blocks = slots + 1 - free_slots, blocks + entry.need_blocks - free_blocks
         if slots > 0:
             per_ms = self._most_running / held_ms + self._ramp.growth_per_ms(slots)
-            wait_ms = slots / per_ms * entry.expected_tokens / max(asked.usual_tokens, 1.0)
+            wait_ms = (
+                (slots + luck * math.sqrt(slots))
+                / per_ms
+                * max(_LEAST_STAY, entry.expected_tokens / max(asked.usual_tokens, 1.0))
+            )
         if blocks > 0:
-            stay = entry.need_blocks * entry.expected_tokens / max(asked.usual_stay, 1.0)
-            wait_ms = max(wait_ms, stay * blocks * held_ms / self._capacity_blocks)
-        return self._options.wait_margin * wait_ms
+            stay = max(_LEAST_STAY, entry.need_blocks * entry.expected_tokens / max(asked.usual_stay, 1.0))
+            late_blocks = blocks + luck * math.sqrt(blocks * entry.need_blocks)
+            wait_ms = max(wait_ms, late_blocks * held_ms / self._capacity_blocks * stay)
+        return wait_ms
 
     def _class_wait_ms(self, shares: Shares, entry: Entry) -> float:
         """The same where its class may not run so many."""
@@ -212,7 +234,7 @@ class PacedGate:
     def _look(self) -> None:
         """What is asked of the engine for every arrival, kept until something in it changes."""
         engine = self.engine
-        self._next_decode_ms, self._stretch = engine.next_decode_ms(), engine.reading_stretch()
+        self._next_decode_ms, self._carried_ms = engine.next_decode_ms(), engine.carried_ms()
         by_target = 1.0 - self._next_decode_ms / self.target_ms
         self._share = max(self._options.min_prefill_share, min(by_target, engine.most_prefill_share()))
         self._seen = engine.revision
@@ -288,8 +310,7 @@ class PacedGate:
             head = tenant.first_urgent()
             if head is None or head.is_probe:
                 continue
-            read_ms = engine.bias * (engine.unread_ms + head.price_ms) * self._stretch
-            if 1000.0 * (now - head.deadline_s) + read_ms + self._next_decode_ms > 0.0:
+            if 1000.0 * (now - head.deadline_s) + self._read_ms(head) + self._next_decode_ms > 0.0:
                 return head
         return None
 
@@ -385,8 +406,12 @@ class PacedGate:
         engine = self.engine
         if self._seen != engine.revision:
             self._look()
-        late_ms = engine.bias * (engine.unread_ms + entry.price_ms) * self._stretch - self._least_deadline_ms
-        return max(0.0, late_ms) / 1000.0 * self._asked.requests / self._options.demand_memory_s
+        return (
+            max(0.0, self._read_ms(entry) - self._least_deadline_ms)
+            / 1000.0
+            * self._asked.requests
+            / self._options.demand_memory_s
+        )
 
     def _may_go(self, entry: Entry, reserve: Reserve) -> bool:
         """Held back while prompts enough are in the engine: more would wait there, out of our order. Of long ones, one
@@ -425,7 +450,7 @@ class PacedGate:
                 self._long = None
         if report.step_ms <= 0.0:
             return
-        self.target_ms = self._token_target_ms * engine.tokens_per_step
+        self.target_ms = self._step_target_ms()
         decode_ms = min(engine.decode_ms(), report.step_ms)
         left_ms = max(self.target_ms - decode_ms, self._options.min_prefill_share * self.target_ms)
         self._credit_ms = min(self._credit_ms + left_ms, self._credit_cap_ms)

@@ -34,6 +34,7 @@ class Tenant:
         "heap",
         "name",
         "offline",
+        "offline_ms",
         "served_ms",
         "urgent",
         "urgent_blocks",
@@ -52,6 +53,8 @@ class Tenant:
         self.urgent_ms = 0.0
         self.urgent_blocks = 0
         self.offline: OrderedDict[str, Entry] = OrderedDict()
+        self.offline_ms = 0.0
+        """Engine time of all its waiting offline work to its end."""
         self.asked_share = 0.0
         """Urgent prompts that arrived lately, in engine time by time; as of `asked_s`."""
         self.asked_s = 0.0
@@ -82,8 +85,6 @@ class Tenants:
         self.urgent_blocks = 0
         """Of cache, that waiting urgent requests may come to need."""
         self.offline = 0
-        self.offline_ms = 0.0
-        """Engine time of all waiting offline work to its end."""
 
     def replace_weights(self, weights: Mapping[str, float]) -> None:
         self._weights = weights
@@ -104,7 +105,7 @@ class Tenants:
         if entry.is_offline:
             tenant.offline[entry.id] = entry
             self.offline += 1
-            self.offline_ms += entry.whole_ms
+            tenant.offline_ms += entry.whole_ms
         else:
             heapq.heappush(tenant.heap, (entry.due_s, entry.order, entry.id))
             tenant.urgent[entry.id] = entry
@@ -118,7 +119,7 @@ class Tenants:
         if entry.is_offline:
             del tenant.offline[entry.id]
             self.offline -= 1
-            self.offline_ms = self.offline_ms - entry.whole_ms if self.offline else 0.0
+            tenant.offline_ms = tenant.offline_ms - entry.whole_ms if tenant.offline else 0.0
             return
         del tenant.urgent[entry.id]
         tenant.urgent_ms = tenant.urgent_ms - entry.price_ms if tenant.urgent else 0.0
@@ -190,6 +191,29 @@ class Tenants:
         weight = 1.0 if own is None else own.weight
         others = (t for t in self._all.values() if t is not own and t.urgent)
         return own_ms + sum(min(t.urgent_ms, turn_ms * t.weight / weight) for t in others)
+
+    def requests_ahead(self, entry: Entry) -> tuple[int, int]:
+        """(how many, blocks of cache that they may need) of urgent ones before a newcomer, by turns as above."""
+        own = self._all.get(entry.tenant)
+        if len(self._all) == 1 and own is not None:
+            return self.urgent, self.urgent_blocks
+        requests, blocks, weight = (0, 0, 1.0) if own is None else (len(own.urgent), own.urgent_blocks, own.weight)
+        turn = requests + 1
+        for other in self._all.values():
+            if other is not own and other.urgent:
+                waiting = len(other.urgent)
+                part = min(1.0, turn * other.weight / (weight * waiting))
+                requests += math.ceil(part * waiting)
+                blocks += math.ceil(part * other.urgent_blocks)
+        return requests, blocks
+
+    def offline_ahead_ms(self, entry: Entry) -> float:
+        """Engine time of offline work before this newcomer, by turns as above."""
+        own = self._all.get(entry.tenant)
+        own_ms, weight = (0.0, 1.0) if own is None else (own.offline_ms, own.weight)
+        turn_ms = own_ms + entry.whole_ms
+        others = (t for t in self._all.values() if t is not own and t.offline)
+        return own_ms + sum(min(t.offline_ms, turn_ms * t.weight / weight) for t in others)
 
     @staticmethod
     def _own_ahead_ms(own: Tenant, entry: Entry) -> float:
