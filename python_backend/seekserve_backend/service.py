@@ -87,7 +87,7 @@ class Service:
         self._sharing = Sharing(self._desk)
         self._streams = Streams(self._desk, self._loop)
         self._heartbeats = Heartbeats(self._desk)
-        self._departures = Departures(self._desk, self._streams, lambda: list(self._loop.in_engine.values()))
+        self.departures = Departures(self._desk, self._streams, lambda: list(self._loop.in_engine.values()))
         self._intake = ThreadPoolExecutor(intake_workers, thread_name_prefix="seekserve-intake")
 
     @property
@@ -96,7 +96,7 @@ class Service:
 
     def start(self) -> None:
         self._loop.start()
-        self._departures.start()
+        self.departures.start()
         self._heartbeats.start()
 
     def accept(self, inbound: Inbound, sink: Sink) -> None:
@@ -186,7 +186,7 @@ class Service:
             while desk.live and self._clock() < deadline and not self._loop.is_broken:
                 desk.cond.wait(0.05)
         self._intake.shutdown(wait=False, cancel_futures=True)
-        self._departures.stop(timeout_s)
+        self.departures.stop(timeout_s)
         self._heartbeats.stop(timeout_s)
         self._loop.stop(timeout_s)
         with desk.cond:
