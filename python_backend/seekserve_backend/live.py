@@ -129,6 +129,13 @@ class Live:
         assert work is not None, "tokenised before it was released"
         is_first, self._is_first = self._is_first, False
         is_last = piece.finish_reason is not None
+        if not (is_first or is_last):
+            return Chunk(
+                text=piece.text,
+                completion_tokens=piece.completion_tokens,
+                logprobs=piece.logprobs or None,
+                cumulative_logprob=piece.cumulative_logprob,
+            )
         self.is_closed = self.is_closed or is_last
         self.has_token = self.token is not None
         prompt_tokens = len(work.prompt_ids) if is_last else None
@@ -137,7 +144,7 @@ class Live:
             completion_tokens=piece.completion_tokens,
             finish_reason=piece.finish_reason,
             prompt_tokens=prompt_tokens,
-            queue_ms=self.queue_ms if is_first or is_last else None,
+            queue_ms=self.queue_ms,
             num_input_tokens=prompt_tokens if inbound.wants_num_input_tokens else None,
             num_output_tokens=piece.completion_tokens if is_last and inbound.wants_num_output_tokens else None,
             logprobs=piece.logprobs or None,

@@ -161,7 +161,7 @@ class Streams:
         return [(found, sink, cancelled_line(found))] if self._let_go(found) and sink is not AWAY else []
 
     def _let_go(self, live: Live) -> bool:
-        """Ends it as cancelled; the lock is held. False when it is answered elsewhere: it has ended, or its End will."""
+        """Ends it as cancelled; the lock is held. False when others answer it: it has ended, or its End will."""
         phase = self._desk.leave(live)
         if phase is Phase.RUNNING:
             self._loop.cancel(live.id)

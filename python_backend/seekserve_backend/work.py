@@ -88,17 +88,12 @@ class Work:
         return self._piece(text, "stop" if self.detokenizer.stopped else finish_reason)
 
     def _piece(self, text: str, finish_reason: str | None) -> Piece:
-        numbers: tuple[float, ...] = ()
-        if self.logprobs is not None:
-            is_last, is_cut = finish_reason is not None, self.detokenizer.stopped
-            numbers = self.logprobs.take(len(text), is_last=is_last, is_cut=is_cut)
-        return Piece(
-            text=text,
-            completion_tokens=self.completion_tokens,
-            finish_reason=finish_reason,
-            logprobs=numbers,
-            cumulative_logprob=None if self.logprobs is None else self.logprobs.cumulative,
-        )
+        trail = self.logprobs
+        if trail is None:
+            return Piece(text, self.completion_tokens, finish_reason)
+        is_cut = self.detokenizer.stopped
+        numbers = trail.take(len(text), is_last=finish_reason is not None, is_cut=is_cut)
+        return Piece(text, self.completion_tokens, finish_reason, numbers, trail.cumulative)
 
     def engine_request(self, release: Release) -> EngineRequest:
         """What the engine is asked, within what the scheduler released."""
