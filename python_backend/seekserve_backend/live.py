@@ -89,7 +89,7 @@ class Live:
         return Request(
             id=self.id,
             prompt_tokens=len(self.work.prompt_ids),
-            max_tokens=inbound.max_tokens,
+            max_tokens=self.work.inbound.max_tokens,
             request_class=inbound.request_class,
             tenant=inbound.tenant,
             deadline_ms=inbound.deadline_ms,
@@ -138,7 +138,7 @@ class Live:
             )
         self.is_closed = self.is_closed or is_last
         self.has_token = self.token is not None
-        prompt_tokens = len(work.prompt_ids) if is_last else None
+        prompt_tokens = work.first_prompt_tokens if is_last else None
         return Chunk(
             text=self.prompt_text + piece.text if is_first else piece.text,
             completion_tokens=piece.completion_tokens,

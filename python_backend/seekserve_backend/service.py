@@ -248,7 +248,7 @@ class Service:
         live.is_joined = True
         if other is not None:
             sharing.join(live, other)
-            self._loop.catch_up(live)
+            self._loop.do(lambda: self._loop.telling.catch_up(live))
             return None
         assert known is not None
         work.record, work.is_over = Record(), True
@@ -269,6 +269,8 @@ class Service:
         work.granted_tokens = outcome.max_tokens
         if work.key is not None or live.token is not None:
             work.record = Record()
+        if live.token is not None and not desk.kept.options.work_while_away:
+            work.produced_ids = []
         desk.share(work, (live,))
         return None
 

@@ -48,6 +48,17 @@ class Telling:
         if chunk is not None:
             self._desk.outbox.put(live.lane, live.sink, chunk)
 
+    def pause(self, work: Work) -> bool:
+        """Stops work whose only client is away; False when it is over, or the client is back."""
+        desk = self._desk
+        with desk.cond:
+            if work.is_over or not work.can_pause or not all(live.is_away for live in work.lives):
+                return False
+            work.is_paused = True
+            for live in desk.close(work):
+                desk.live.pop(live.id, None)
+            return True
+
     def fail(self, work: Work) -> None:
         for live in self._desk.close(work):
             self._answer(live, failed_line(live))
