@@ -6,17 +6,20 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.live.conftest import TINY, Deployment, Server, run_cli
 from tests.live.dropping_proxy import DroppingProxy
 from tests.live.test_safety import recover_from_known_crash, settled_counts
 
 from seekserve.client import AsyncClient, Client, GenerateRequest
 from seekserve.errors import InputError, RequestFailed, SeekserveError, ServerError
+from seekserve_backend.contract.bundle import Bundle
+from seekserve_backend.contract.policy import POLICY_FILE, Policy
 
 POLICY = """
 name: shared
@@ -157,11 +160,12 @@ def test_equal_requests_run_the_engine_once(server: Server) -> None:
     settled_counts(server, TINY)
 
 
-def test_who_waits_in_the_queue_hears_of_it(server: Server) -> None:
+def test_who_waits_in_the_queue_hears_of_it(server: Server, deployment: Deployment) -> None:
+    slots = Bundle.load(deployment.folder / "bundle").limits.max_batch_size
     with Client(server.grpc, TINY) as client, ExitStack() as fillers:
-        for n in range(24):
-            request = GenerateRequest(prompt=f"Count {n}", max_tokens=300, min_tokens=300, tenant="g")
-            fillers.enter_context(client.stream(request))
+        for n in range(slots):
+            request = GenerateRequest(prompt=f"Count {n}", max_tokens=400, min_tokens=400, tenant="g")
+            next(fillers.enter_context(client.stream(request)))
         asked = GenerateRequest(prompt="late", max_tokens=3, heartbeat_ms=100, resumable=True, tenant="g")
         with client.stream(asked) as stream:
             deltas = [next(stream), next(stream)]
@@ -171,6 +175,38 @@ def test_who_waits_in_the_queue_hears_of_it(server: Server) -> None:
             assert 0 < waits[0] < waits[1]
             fillers.close()
             assert "".join(delta.text for delta in stream)
+
+
+def test_a_stream_may_pause_while_its_client_is_away(server: Server) -> None:
+    """Last of those with this policy: it is replaced, while serving."""
+    whole = expected(server)
+    text = POLICY.replace("resume_ttl_s: 2.0", "resume_ttl_s: 20.0, work_while_away: false")
+    file = server.repository / TINY / POLICY_FILE
+    before, old = settled_counts(server, TINY), file.read_text(encoding="utf-8")
+    generation = server.metric("seekserve_policy_generation", TINY)
+    file.write_text(Policy.from_data(yaml.safe_load(text), "test").to_json(), encoding="utf-8")
+    until(lambda: server.metric("seekserve_policy_generation", TINY) == generation + 1)
+    with Client(server.grpc, TINY) as client:
+        stream = client.stream(GenerateRequest(**LONG, resumable=True, tenant="h"))  # type: ignore[arg-type]
+        first = next(stream).text + next(stream).text
+        token, received = stream.resume_token, stream.received_bytes
+        assert token is not None
+        stream.leave()
+        assert settled_counts(server, TINY)["cancelled"] == before["cancelled"] + 1
+        assert server.metric("seekserve_kv_used_blocks", TINY) == 0
+        with client.resume(token, received_bytes=received, tenant="h") as rest:
+            assert first + "".join(delta.text for delta in rest) == whole
+            assert rest.completion.completion_tokens == 160
+        client.give_up(token, "h")  # under this policy it would be kept for long
+    file.write_text(old, encoding="utf-8")
+    until(lambda: server.metric("seekserve_policy_generation", TINY) == generation + 2)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 def storm(server: Server) -> list[str]:
