@@ -23,7 +23,9 @@ __all__ = ["Departures"]
 _log = logging.getLogger(__name__)
 _TURN_S = 0.02
 _ASKING_S = 0.004
-"""Of each turn, at most: a fifth of a core."""
+"""Of each turn, but for the last question, which may be slow."""
+_SHARE = 0.2
+"""Of the time, at most, however slow the questions are."""
 _TURNS_PER_LOOK = 5
 
 
@@ -57,12 +59,12 @@ class Departures:
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        turn = 0
-        while not self._stop.wait(_TURN_S - _ASKING_S if self._to_ask else _TURN_S):
+        turn, spent_s = 0, 0.0
+        while not self._stop.wait(max(_TURN_S - spent_s, spent_s * (1.0 / _SHARE - 1.0))):
             if turn % _TURNS_PER_LOOK == 0:
                 self._look()
             turn += 1
-            self._ask_some()
+            spent_s = self._ask_some()
 
     def _look(self) -> None:
         try:
@@ -74,14 +76,16 @@ class Departures:
                 self._to_ask.extend(self._desk.live.values())
             self._working = collections.deque(live for work in self._working_on() for live in work.lives)
 
-    def _ask_some(self) -> None:
+    def _ask_some(self) -> float:
         started_s = self._timer()
         # At most half of the time for those at work, so that those who wait get their turn whatever runs.
         while self._working and self._timer() - started_s < _ASKING_S / 2:
             self._ask(self._working.popleft())
         while self._to_ask and self._timer() - started_s < _ASKING_S:
             self._ask(self._to_ask.popleft())
-        self.asking_s += self._timer() - started_s
+        spent_s = self._timer() - started_s
+        self.asking_s += spent_s
+        return spent_s
 
     def _ask(self, live: Live) -> None:
         self.asked += 1

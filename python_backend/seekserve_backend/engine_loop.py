@@ -15,7 +15,6 @@ from .core.types import End, Expire, Release, Signals, StepReport, Terminal
 from .desk import Desk
 from .engines.port import EndReason, Engine, EngineError, EngineRequest, EngineStats, EngineStepReport, TokenEvent
 from .exchange import Exchange, ExchangeState, fail_the_rest
-from .live import Live
 from .step_log import StepLog
 from .telling import Telling
 from .work import Work
@@ -38,7 +37,7 @@ class EngineLoop:
     def __init__(self, desk: Desk, engine_factory: Callable[[], Engine], step_log: StepLog | None = None) -> None:
         self._desk = desk
         self._step_log = step_log
-        self._telling = Telling(desk)
+        self.telling = Telling(desk)
         self._engine_factory = engine_factory
         started_s = desk.clock()
         self._engine: Engine | None = engine_factory()
@@ -48,8 +47,8 @@ class EngineLoop:
         """Of the first engine, and of one that took its place; one made after a failure is of the same bundle."""
         self._exchange: Exchange | None = None
         self._cancels: list[str] = []
-        self._late: list[Live] = []
-        """Came to a work that has said something already."""
+        self._orders: list[Callable[[], None]] = []
+        """To be carried out by the loop's thread."""
         self._held: dict[str, Release] = {}
         """Released by the core, not yet taken by the engine."""
         self.in_engine: dict[str, Work] = {}  # others may look at it
@@ -80,9 +79,9 @@ class EngineLoop:
             self._cancels.append(request_id)
             self._desk.cond.notify_all()
 
-    def catch_up(self, live: Live) -> None:
-        """Sends soon what its work has said already; the lock is held."""
-        self._late.append(live)
+    def do(self, order: Callable[[], None]) -> None:
+        """Soon, on the loop's thread, which alone touches what the engine works on; the lock is held."""
+        self._orders.append(order)
         self._desk.cond.notify_all()
 
     def exchange(self, wish: Exchange) -> None:
@@ -125,16 +124,16 @@ class EngineLoop:
                 return
             decisions = desk.core.step(now, self._signals())
             cancels, self._cancels = self._cancels, []
-            late, self._late = self._late, []
-            is_idle = not (self.in_engine or self._held or decisions or cancels or late)
+            orders, self._orders = self._orders, []
+            is_idle = not (self.in_engine or self._held or decisions or cancels or orders)
             if is_idle and desk.cond.wait(self._idle_wait_s(now)):
                 return
         if is_idle:
             self._look_after_idle_engine()
             return
         try:
-            for live in late:
-                self._telling.catch_up(live)
+            for order in orders:
+                order()
             self._act(decisions, cancels)
             if self._engine is not None and (self.in_engine or cancels):
                 self._report(self._engine.step(_STEP_TIMEOUT_S))
@@ -211,13 +210,13 @@ class EngineLoop:
             _log.exception("the engine does not take request %s", work.id)
             del self.in_engine[work.id]
             self._desk.observe_ends(End(id=work.id, terminal=Terminal.FAILED))
-            self._telling.fail(work)
+            self.telling.fail(work)
 
     def _end_unstarted(self, request_id: str) -> None:
         """A released request whose client left, or that expired, before the engine took it."""
         live = self._desk.live.get(request_id)
         if live is not None and live.work is not None:
-            self._telling.cancelled(live.work)
+            self.telling.cancelled(live.work)
         self._desk.observe_ends(End(id=request_id, terminal=Terminal.CANCELLED))
 
     def _refuse_unserved(self, request_id: str) -> None:
@@ -231,7 +230,7 @@ class EngineLoop:
     def _expire(self, decision: Expire) -> None:
         if decision.was_running:
             self.cancel(decision.id)
-        self._telling.expire(decision)
+        self.telling.expire(decision)
 
     def _report(self, report: EngineStepReport) -> None:
         """Answers clients first, then tells the core."""
@@ -260,7 +259,7 @@ class EngineLoop:
 
     def _is_first(self, request_id: str) -> bool:
         work = self.in_engine.get(request_id)
-        return work is not None and work.completion_tokens == 0
+        return work is not None and not work.has_begun
 
     def _take_tokens(self, event: TokenEvent, ended: EndReason | None) -> None:
         work = self.in_engine.get(event.id)
@@ -274,9 +273,9 @@ class EngineLoop:
         if piece is None:
             return
         if piece.finish_reason is None:
-            self._telling.spread(work, piece)
+            self.telling.spread(work, piece)
             return
-        self._telling.finish(work, piece)
+        self.telling.finish(work, piece)
         if reason is None:  # a stop string, of which the engine knows nothing
             self.cancel(work.id)
 
@@ -284,7 +283,7 @@ class EngineLoop:
         _log.exception("the tokens of request %s could not be made an answer", request_id)
         work = self.in_engine.get(request_id)
         if work is not None:
-            self._telling.fail_rest(work)
+            self.telling.fail_rest(work)
         self.cancel(request_id)
 
     def _end(self, request_id: str, reason: EndReason, message: str) -> End:
@@ -293,15 +292,16 @@ class EngineLoop:
         if work is None:
             return End(id=request_id, terminal=Terminal.CANCELLED)
         if work.is_over:  # by its last token or a stop string (finished), or expired (the core knows that already)
-            return End(id=request_id, terminal=Terminal.FINISHED, tokens=work.completion_tokens)
+            terminal = Terminal.CANCELLED if work.is_paused else Terminal.FINISHED
+            return End(id=request_id, terminal=terminal, tokens=work.completion_tokens)
         if reason in (EndReason.STOP, EndReason.LENGTH):
-            self._telling.finish(work, work.end(reason.value))
+            self.telling.finish(work, work.end(reason.value))
             return End(id=request_id, terminal=Terminal.FINISHED, tokens=work.completion_tokens)
         if reason is EndReason.CANCELLED:
-            self._telling.cancelled(work)
+            self.telling.cancelled(work)
             return End(id=request_id, terminal=Terminal.CANCELLED)
         _log.error("request %s failed in the engine: %s", request_id, message)
-        self._telling.fail(work)
+        self.telling.fail(work)
         return End(id=request_id, terminal=Terminal.FAILED, tokens=work.completion_tokens)
 
     def _has_drained(self, wish: Exchange) -> bool:
@@ -377,7 +377,7 @@ class EngineLoop:
         )
         for work in lost:
             if not work.is_over:
-                self._telling.fail(work)
+                self.telling.fail(work)
         self._failures_in_a_row += 1
         self.is_rebuilding = True
         self._close_engine()

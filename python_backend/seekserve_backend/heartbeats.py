@@ -88,4 +88,4 @@ class Heartbeats:
 def _is_waiting(live: Live) -> bool:
     if live.is_closed or live.is_away:
         return False
-    return live.work is None or live.work.completion_tokens == 0
+    return live.work is None or not live.work.has_begun

@@ -106,7 +106,7 @@ class Live:
         return Request(
             id=self.id,
             prompt_tokens=len(self.work.prompt_ids),
-            max_tokens=inbound.max_tokens,
+            max_tokens=self.work.inbound.max_tokens,
             request_class=None,  # chosen when it was offered
             tenant=inbound.tenant,
             deadline_ms=inbound.deadline_ms,
@@ -146,15 +146,22 @@ class Live:
         assert work is not None, "tokenised before it was released"
         is_first, self._is_first = self._is_first, False
         is_last = piece.finish_reason is not None
+        if not (is_first or is_last):
+            return Chunk(
+                text=piece.text,
+                completion_tokens=piece.completion_tokens,
+                logprobs=piece.logprobs or None,
+                cumulative_logprob=piece.cumulative_logprob,
+            )
         self.is_closed = self.is_closed or is_last
         self.has_token = self.token is not None
-        prompt_tokens = len(work.prompt_ids) if is_last else None
+        prompt_tokens = work.first_prompt_tokens if is_last else None
         return Chunk(
             text=self.prompt_text + piece.text if is_first else piece.text,
             completion_tokens=piece.completion_tokens,
             finish_reason=piece.finish_reason,
             prompt_tokens=prompt_tokens,
-            queue_ms=self.queue_ms if is_first or is_last else None,
+            queue_ms=self.queue_ms,
             num_input_tokens=prompt_tokens if inbound.wants_num_input_tokens else None,
             num_output_tokens=piece.completion_tokens if is_last and inbound.wants_num_output_tokens else None,
             logprobs=piece.logprobs or None,

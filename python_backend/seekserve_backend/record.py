@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Piece", "Place", "Record", "joined"]
 
@@ -12,9 +13,8 @@ _PIECE_BYTES = 200
 """Of bookkeeping for each piece, roughly."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """Part of an answer, the same for everybody who receives it."""
+class Piece(NamedTuple):
+    """Part of an answer, the same for everybody who receives it. A tuple, because one is made for each token."""
 
     text: str
     completion_tokens: int
@@ -86,7 +86,7 @@ class Record:
         if place.piece >= count:
             return None, place
         piece = joined(self._pieces[place.piece : count])
-        return replace(piece, text=piece.text[place.skip_chars :]), Place(piece=count)
+        return piece._replace(text=piece.text[place.skip_chars :]), Place(piece=count)
 
     def whole(self) -> Piece:
         return joined(self._pieces)
@@ -96,8 +96,7 @@ def joined(pieces: Sequence[Piece]) -> Piece:
     """At least one piece."""
     if len(pieces) == 1:
         return pieces[0]
-    return replace(
-        pieces[-1],
+    return pieces[-1]._replace(
         text="".join(piece.text for piece in pieces),
         logprobs=tuple(number for piece in pieces for number in piece.logprobs),
     )

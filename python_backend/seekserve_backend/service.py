@@ -107,7 +107,7 @@ class Service:
         self._sharing = Sharing(self._desk)
         self._streams = Streams(self._desk, self._loop)
         self._heartbeats = Heartbeats(self._desk)
-        self._departures = Departures(self._desk, self._streams, lambda: list(self._loop.in_engine.values()))
+        self.departures = Departures(self._desk, self._streams, lambda: list(self._loop.in_engine.values()))
         self.handover = Handover(self._desk, variants, self._submit)
         self._intake = ThreadPoolExecutor(intake_workers, thread_name_prefix="seekserve-intake")
 
@@ -117,7 +117,7 @@ class Service:
 
     def start(self) -> None:
         self._loop.start()
-        self._departures.start()
+        self.departures.start()
         self._heartbeats.start()
 
     def accept(self, inbound: Inbound, sink: Sink) -> None:
@@ -222,7 +222,7 @@ class Service:
             while desk.live and self._clock() < deadline and not self._loop.is_broken:
                 desk.cond.wait(0.05)
         self._intake.shutdown(wait=False, cancel_futures=True)
-        self._departures.stop(timeout_s)
+        self.departures.stop(timeout_s)
         self._heartbeats.stop(timeout_s)
         self._loop.stop(timeout_s)
         with desk.cond:
@@ -289,7 +289,7 @@ class Service:
         live.is_joined = True
         if other is not None:
             sharing.join(live, other)
-            self._loop.catch_up(live)
+            self._loop.do(lambda: self._loop.telling.catch_up(live))
             return None
         assert known is not None
         work.record, work.is_over = Record(), True
@@ -320,6 +320,8 @@ class Service:
             prefixes.note(live.prefix_hashes)
         if work.key is not None or live.token is not None:
             work.record = Record()
+        if live.token is not None and not desk.kept.options.work_while_away:
+            work.produced_ids = []
         desk.share(work, (live,))
         return None
 

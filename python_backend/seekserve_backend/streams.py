@@ -13,8 +13,8 @@ import secrets
 from .answers import Chunk, InvalidInput
 from .contract.policy import Policy
 from .contract.refusal import ErrorCode, ErrorLine
-from .core.types import Phase
-from .desk import Desk, cancelled_line
+from .core.types import Phase, Refused
+from .desk import Desk, cancelled_line, refused_line
 from .engine_loop import EngineLoop
 from .live import AWAY, Live
 from .outbox import Sink
@@ -61,9 +61,19 @@ class Streams:
             now = desk.clock()
             desk.thrown_out += desk.kept.expire(now)
             for token, live in desk.kept.kept():
-                if live.work is not None:
-                    desk.thrown_out += desk.kept.weigh(token, live.work.size_bytes)
+                if live.work is None:
+                    continue
+                desk.thrown_out += desk.kept.weigh(token, live.work.size_bytes)
+                if live.work.can_pause and live.work.id in self._loop.in_engine:
+                    self._pause_soon(live.work)
         self.let_go_thrown_out()
+
+    def _pause_soon(self, work: Work) -> None:
+        def pause() -> None:
+            if self._loop.telling.pause(work):
+                self._loop.cancel(work.id)
+
+        self._loop.do(pause)
 
     def let_go_thrown_out(self) -> None:
         desk = self._desk
@@ -88,12 +98,12 @@ class Streams:
         self.let_go_thrown_out()
 
     def come_back(self, live: Live) -> None:
-        """A request with a token instead of a prompt. It costs the engine nothing, so nothing but its token is asked;
-        it is taken while the server drains, too."""
+        """A request with a token instead of a prompt. Unless its work was paused it costs the engine nothing: nothing
+        but the token is asked; it is taken while the server drains, too."""
         desk, inbound = self._desk, live.inbound
         farewells: list[tuple[Live, Sink, ErrorLine]] = []
         """Sent without the lock, which must not wait for a full lane."""
-        last: Chunk | None = None
+        last: Chunk | ErrorLine | None = None
         try:
             with desk.cond:
                 found, work, record = self._find(live)
@@ -107,9 +117,11 @@ class Streams:
                 if inbound.resume_cancel:
                     farewells += self._give_up(found)
                     last = _given_up(work)
+                elif work.is_paused:
+                    last = self._go_on(live, found, work)
                 else:
                     farewells += self._take_over(live, found, work)
-                    last = live.catch_up(record) if work.is_over else None
+                    last = live.catch_up(record) if work.is_over else None  # the end of a record is always repeated
         except InvalidInput as error:
             line = ErrorLine(code=ErrorCode.INVALID, reason=error.reason, field=error.field, request_id=live.public_id)
             live.sink.error(live.error(line))
@@ -127,7 +139,9 @@ class Streams:
             found = desk.kept.find(inbound.resume_token or "", inbound.tenant, desk.clock())
             work = None if found is None else found.work
             record = None if work is None else work.record
-            if found is None or work is None or record is None or (work.is_over and not record.is_complete):
+            if found is None or work is None or record is None:
+                raise InvalidInput("resume_token", _UNKNOWN)
+            if work.is_over and not (record.is_complete or work.is_paused):
                 raise InvalidInput("resume_token", _UNKNOWN)
             try:
                 live.place = record.place(inbound.resume_from_bytes)
@@ -145,12 +159,26 @@ class Streams:
         if work.is_over:
             return []
         work.lives = (*work.lives, live)
-        self._loop.catch_up(live)
+        self._loop.do(lambda: self._loop.telling.catch_up(live))
         if found.is_closed:
             return []
         sink = found.sink
         self._let_go(found)
         return [] if sink is AWAY else [(found, sink, _line(found, "this stream was resumed on another connection"))]
+
+    def _go_on(self, live: Live, found: Live, work: Work) -> ErrorLine | None:
+        """With paused work, which stands in the queue again; the refusal when it may not, and it stays kept."""
+        desk = self._desk
+        desk.core.asides.part(live.id)
+        live.is_joined, live.work = False, work.continued(live.id)
+        outcome = desk.core.submit(live.core_request(0), desk.clock())
+        if isinstance(outcome, Refused):
+            return refused_line(live, outcome)
+        live.work.granted_tokens = outcome.max_tokens
+        self._take_over(live, found, work)
+        desk.share(live.work, (live,))
+        self._loop.do(lambda: self._loop.telling.catch_up(live))
+        return None
 
     def _give_up(self, found: Live) -> list[tuple[Live, Sink, ErrorLine]]:
         if found.is_closed:
@@ -177,7 +205,7 @@ def _given_up(work: Work) -> Chunk:
         text="",
         completion_tokens=work.completion_tokens,
         finish_reason="cancelled",
-        prompt_tokens=len(work.prompt_ids),
+        prompt_tokens=work.first_prompt_tokens,
     )
 
 

@@ -22,25 +22,42 @@ class Telling:
 
     def spread(self, work: Work, piece: Piece) -> None:
         """A piece in mid-stream."""
-        if work.record is not None:
-            work.record.add(piece)
+        record, put = work.record, self._desk.outbox.put
+        if record is not None:
+            record.add(piece)
         for live in work.lives:
-            self._send(live, _chunk(live, work, piece))
+            chunk = live.chunk(piece) if record is None else live.catch_up(record)
+            if chunk is not None:
+                put(live.lane, live.sink, chunk)
 
     def finish(self, work: Work, piece: Piece) -> None:
         """The last piece."""
         if work.record is not None:
             work.record.add(piece)
         for live in self._desk.close(work, piece):
-            chunk = _chunk(live, work, piece)
+            chunk = live.chunk(piece) if work.record is None else live.catch_up(work.record)
             assert chunk is not None, "a last piece is always a response"
             self._answer(live, chunk)
 
     def catch_up(self, live: Live) -> None:
         """For one who came late: all that was said before."""
         work = live.work
-        if not live.is_closed and work is not None and work.record is not None:
-            self._send(live, live.catch_up(work.record))
+        if live.is_closed or work is None or work.record is None:
+            return
+        chunk = live.catch_up(work.record)
+        if chunk is not None:
+            self._desk.outbox.put(live.lane, live.sink, chunk)
+
+    def pause(self, work: Work) -> bool:
+        """Stops work whose only client is away; False when it is over, or the client is back."""
+        desk = self._desk
+        with desk.cond:
+            if work.is_over or not work.can_pause or not all(live.is_away for live in work.lives):
+                return False
+            work.is_paused = True
+            for live in desk.close(work):
+                desk.live.pop(live.id, None)
+            return True
 
     def fail(self, work: Work) -> None:
         for live in self._desk.close(work):
@@ -68,13 +85,5 @@ class Telling:
         for other, refused in self._desk.part(others):
             self._answer(other, refused_line(other, refused))
 
-    def _send(self, live: Live, chunk: Chunk | None) -> None:
-        if chunk is not None:
-            self._desk.outbox.put(live.lane, live.sink, chunk)
-
     def _answer(self, live: Live, terminal: Chunk | ErrorLine) -> None:
         self._desk.answer(live, terminal, is_collected=True)
-
-
-def _chunk(live: Live, work: Work, piece: Piece) -> Chunk | None:
-    return live.chunk(piece) if work.record is None else live.catch_up(work.record)

@@ -7,6 +7,7 @@ about tokens belongs to that thread alone.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .answers import Inbound
@@ -27,14 +28,18 @@ class Work:
     __slots__ = (
         "completion_tokens",
         "detokenizer",
+        "first_prompt_tokens",
         "granted_tokens",
+        "has_begun",
         "id",
         "inbound",
         "is_over",
+        "is_paused",
         "is_whole",
         "key",
         "lives",
         "logprobs",
+        "produced_ids",
         "prompt_ids",
         "record",
         "vocabulary",
@@ -46,10 +51,16 @@ class Work:
         self.inbound = inbound
         """Wishes that all who listen share."""
         self.prompt_ids = prompt_ids
+        self.first_prompt_tokens = len(prompt_ids)
+        """Of the client's prompt; what the engine reads is more for work that was paused."""
         self.vocabulary = vocabulary
         self.detokenizer = Detokenizer(vocabulary, inbound.stop_words)
         self.logprobs = LogprobTrail(vocabulary) if inbound.wants_logprobs else None
         self.completion_tokens = 0
+        self.has_begun = False
+        """The first token is there, since it was last given to the engine."""
+        self.produced_ids: list[int] | None = None
+        """Kept for work that may be paused."""
         self.lives: tuple[Live, ...] = ()
         """Who listens. The one whose id this is stands in the core as queued or running, the others as joined."""
         self.record: Record | None = None
@@ -62,17 +73,46 @@ class Work:
         """False: pressure lowered what was asked for, so the answer is none for others."""
         self.is_over = False
         """Nothing that the engine still says about it is of interest."""
+        self.is_paused = False
+        """It is over for the engine, and `continued` goes on with it."""
 
     def again(self, id: str) -> Work:
-        """The same from the beginning, for another request."""
-        work = Work(id, self.inbound, self.prompt_ids, self.vocabulary)
-        work.record = None if self.record is None else Record()
+        """The same for another request; nothing came of it since it was given to the engine."""
+        work = self._heir(id, self.inbound, self.prompt_ids)
         work.key = self.key
+        return work
+
+    @property
+    def can_pause(self) -> bool:
+        """True when reading prompt and answer again brings the same rest."""
+        if self.produced_ids is None or len(self.lives) != 1:
+            return False
+        sampling = self.inbound.sampling
+        is_greedy = sampling.temperature == 0.0 and self.inbound.beam_width == 1
+        penalties = (sampling.presence_penalty, sampling.frequency_penalty, sampling.repetition_penalty - 1.0)
+        return is_greedy and not any(penalties) and self.completion_tokens < self.granted_tokens
+
+    def continued(self, id: str) -> Work:
+        """The rest of paused work, for another request. Takes over the record and everything half said."""
+        assert self.produced_ids is not None, "only what can be paused is"
+        made = len(self.produced_ids)
+        sampling = replace(self.inbound.sampling, min_tokens=max(0, self.inbound.sampling.min_tokens - made))
+        inbound = replace(self.inbound, sampling=sampling, max_tokens=self.granted_tokens - made)
+        return self._heir(id, inbound, (*self.prompt_ids, *self.produced_ids))
+
+    def _heir(self, id: str, inbound: Inbound, prompt_ids: tuple[int, ...]) -> Work:
+        work = Work(id, inbound, prompt_ids, self.vocabulary)
+        work.first_prompt_tokens, work.completion_tokens = self.first_prompt_tokens, self.completion_tokens
+        work.detokenizer, work.logprobs, work.record = self.detokenizer, self.logprobs, self.record
+        work.produced_ids = None if self.produced_ids is None else []
         return work
 
     def feed(self, token_ids: Sequence[int], logprobs: Sequence[float], ended: str | None) -> Piece | None:
         """What these tokens add to the text; with `ended`, or after a stop string, the last piece."""
+        self.has_begun = True
         self.completion_tokens += len(token_ids)
+        if self.produced_ids is not None:
+            self.produced_ids += token_ids
         if self.logprobs is not None:
             self.logprobs.add(token_ids, logprobs)
         piece = self.detokenizer.feed(token_ids)
@@ -88,17 +128,12 @@ class Work:
         return self._piece(text, "stop" if self.detokenizer.stopped else finish_reason)
 
     def _piece(self, text: str, finish_reason: str | None) -> Piece:
-        numbers: tuple[float, ...] = ()
-        if self.logprobs is not None:
-            is_last, is_cut = finish_reason is not None, self.detokenizer.stopped
-            numbers = self.logprobs.take(len(text), is_last=is_last, is_cut=is_cut)
-        return Piece(
-            text=text,
-            completion_tokens=self.completion_tokens,
-            finish_reason=finish_reason,
-            logprobs=numbers,
-            cumulative_logprob=None if self.logprobs is None else self.logprobs.cumulative,
-        )
+        trail = self.logprobs
+        if trail is None:
+            return Piece(text, self.completion_tokens, finish_reason)
+        is_cut = self.detokenizer.stopped
+        numbers = trail.take(len(text), is_last=finish_reason is not None, is_cut=is_cut)
+        return Piece(text, self.completion_tokens, finish_reason, numbers, trail.cumulative)
 
     def engine_request(self, release: Release) -> EngineRequest:
         """What the engine is asked, within what the scheduler released."""
@@ -119,4 +154,5 @@ class Work:
     @property
     def size_bytes(self) -> int:
         """Of what is kept for those who come later."""
-        return 8 * len(self.prompt_ids) + (0 if self.record is None else self.record.size_bytes)
+        tokens = len(self.prompt_ids) + len(self.produced_ids or ())
+        return 8 * tokens + (0 if self.record is None else self.record.size_bytes)

@@ -45,12 +45,13 @@ class Server:
     """A `seekserve launch` in a process of its own; what it says is read as it comes, so that it never has to wait."""
 
     def __init__(self, deployment: Deployment, *options: str, repository: Path | None = None) -> None:
+        self.repository = repository or deployment.repository
         self.record = deployment.folder / f"launch-{os.getpid()}-{id(self)}.json"
         self.log = self.record.with_suffix(".log")
         ports = ("--http-port", 0, "--grpc-port", 0, "--metrics-port", 0)
         files = ("--pid-file", self.record, "--log-file", self.log)
         arguments = (
-            repository or deployment.repository,
+            self.repository,
             "--backend-dir",
             deployment.backends,
             *ports,

@@ -41,10 +41,14 @@ class CountingEngine(ScriptedEngine):
 
 
 def with_options(
-    repeats: RepeatCacheOptions | None = None, resume: ResumeOptions | None = None, *, deadline_ms: int = 60_000
+    repeats: RepeatCacheOptions | None = None,
+    resume: ResumeOptions | None = None,
+    *,
+    deadline_ms: int = 60_000,
+    queue_requests: int = 1000,
 ) -> Policy:
     return dataclasses.replace(
-        policy(deadline_ms=deadline_ms),
+        policy(queue_requests, deadline_ms=deadline_ms),
         repeat_cache=repeats or RepeatCacheOptions(enabled=True),
         resume=resume or ResumeOptions(),
     )

@@ -15,6 +15,7 @@ from seekserve_backend.answers import Chunk, Inbound
 from seekserve_backend.contract.policy import Policy
 from seekserve_backend.contract.refusal import ErrorCode
 from seekserve_backend.contract.stream_options import ResumeOptions
+from seekserve_backend.engines.port import EngineRequest, Sampling
 from seekserve_backend.engines.synthetic import SyntheticEngine
 from seekserve_backend.record import Piece, Record
 from seekserve_backend.service import Service
@@ -247,13 +248,95 @@ def test_heartbeats_come_until_the_first_token_and_only_when_asked_for() -> None
         assert asked.text == plain.text == TEXT
 
 
-def test_a_storm_of_losses_and_returns_loses_no_byte_and_no_count() -> None:
+class StormEngine(CountingEngine):
+    def add(self, request: EngineRequest) -> None:
+        super().add(request)
+        self._said[request.id] = len(request.prompt_ids) - 1
+
+
+PAUSING = with_options(resume=ResumeOptions(work_while_away=False))
+
+
+class ReadingEngine(CountingEngine):
+    """Goes on with the script behind what it finds of it in the prompt, as a model does."""
+
+    def add(self, request: EngineRequest) -> None:
+        super().add(request)
+        self._said[request.id] = len(request.prompt_ids) - len(b"hello")
+
+
+@pytest.mark.parametrize("stop_words", [(), ("d",)])
+def test_a_paused_stream_leaves_the_engine_and_goes_on_where_it_was(stop_words: tuple[str, ...]) -> None:
+    engine = ReadingEngine()
+    engine.pause_at = 9
+    with running(service(lambda: engine, with_policy=PAUSING)) as made:
+        first = ask(made, **WISH, stop_words=stop_words)
+        until(lambda: engine.is_held and bool(first.text))
+        text = lose(first)
+        until(lambda: made.stats().snapshot.terminals["cancelled"] == 1)
+        assert (made.stats().snapshot.running, kept(made)) == (0, 1)
+        engine.go_on()
+        second = come_back(made, token_of(first), text)
+        assert finish_reason(second) == "stop"
+        whole = TEXT.split("d")[0] if stop_words else TEXT
+        assert text + second.text == whole
+        again = come_back(made, token_of(first))
+        assert finish_reason(again) == "stop"
+        assert again.text == whole
+        last = second.last
+        assert isinstance(last, Chunk)
+        assert (last.prompt_tokens, last.completion_tokens) == (
+            5,
+            SCRIPT.index(b"d") + 1 if stop_words else len(SCRIPT),
+        )
+        assert [len(request.prompt_ids) for request in engine.added] == [5, 5 + 60 - engine.added[1].max_tokens]
+
+
+@pytest.mark.parametrize("sampling", [Sampling(temperature=0.5), Sampling(presence_penalty=1.0)], ids=str)
+def test_what_would_not_go_on_alike_is_not_paused(sampling: Sampling) -> None:
+    engine = held_at(9)
+    with running(service(lambda: engine, with_policy=PAUSING)) as made:
+        first = ask(made, **WISH, sampling=sampling)
+        until(lambda: engine.is_held and bool(first.text))
+        text = lose(first)
+        engine.go_on()
+        until(lambda: made.stats().snapshot.terminals["finished"] == 1)
+        second = come_back(made, token_of(first), text)
+        assert finish_reason(second) == "stop"
+        assert text + second.text == TEXT
+
+
+def test_a_return_to_paused_work_may_be_refused_and_tried_again() -> None:
+    engine = ReadingEngine()
+    engine.pause_at = 9
+    options = with_options(resume=ResumeOptions(work_while_away=False), queue_requests=1)
+    with running(service(lambda: engine, with_policy=options)) as made:
+        first = ask(made, **WISH)
+        until(lambda: engine.is_held and bool(first.text))
+        text = lose(first)
+        until(lambda: made.stats().snapshot.terminals["cancelled"] == 1)
+        fillers = []
+        for n in range(5):  # four run, one waits
+            fillers.append(ask(made, text=b"HELLO"[:n] + b"hello"[n:], max_tokens=60))
+            until(lambda: made.stats().snapshot.intake == 0)
+            until(lambda n=n: made.stats().snapshot.running == min(4, n + 1))
+        line = error(come_back(made, token_of(first), text))
+        assert line.code is ErrorCode.OVERLOADED
+        engine.go_on()
+        assert [finish_reason(sink) for sink in fillers] == ["stop"] * 5
+        second = come_back(made, token_of(first), text)
+        assert finish_reason(second) == "stop"
+        assert text + second.text == TEXT
+
+
+@pytest.mark.parametrize("works_on", [True, False])
+def test_a_storm_of_losses_and_returns_loses_no_byte_and_no_count(works_on: bool) -> None:
     rng = random.Random(9)
-    options = with_options(resume=ResumeOptions(max_streams=20))
+    options = with_options(resume=ResumeOptions(max_streams=20, work_while_away=works_on))
     script = bytes(range(97, 123)) * 2
 
     def make() -> SyntheticEngine:
-        return CountingEngine(script)
+        return StormEngine(script)
 
     with running(service(make, with_policy=options)) as made:
         texts: dict[int, str] = {}
