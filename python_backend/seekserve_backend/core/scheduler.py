@@ -53,6 +53,7 @@ class Scheduler:
 
     def __init__(self, policy: Policy, limits: Limits, kv: KvCache, step_model: StepModel | None = None) -> None:
         self._policy = policy
+        self._has_no_routes = policy.has_no_routes
         self._engine = (limits, kv, step_model)
         self._admission = Admission(policy, limits, kv)
         self._gate: Gate = make_gate(policy, limits, kv, step_model)
@@ -82,8 +83,11 @@ class Scheduler:
 
         `request_class`: as the client names it. `sampling`: what it named; `sampling_of` says what becomes of it.
         """
-        chosen = choose_class(self._policy, request_class, NOWHERE if is_probe else origin)
-        name = self._policy.default_class if isinstance(chosen, Refusal) else chosen
+        policy = self._policy
+        chosen: str | Refusal = request_class or policy.default_class
+        if not is_probe and (origin.headers or not self._has_no_routes):
+            chosen = choose_class(policy, request_class, origin)
+        name = policy.default_class if isinstance(chosen, Refusal) else chosen
         by_phase = self._books.by_phase
         no = (
             self._in_use(id, unless=None)
@@ -100,7 +104,8 @@ class Scheduler:
         )
         if no is not None:
             return self._refuse(id, no, None)
-        changed = None if is_probe else bound_sampling(name, self._policy.classes[name], sampling or {})
+        rules = policy.classes[name]
+        changed = bound_sampling(name, rules, sampling or {}) if rules.sampling and not is_probe else None
         if isinstance(changed, Refusal):
             return self._refuse(id, changed, None)
         self._books.open(
@@ -272,6 +277,7 @@ class Scheduler:
         stays; another kind orders them by its own rules."""
         is_another_kind = policy.kind != self._policy.kind
         self._policy = policy
+        self._has_no_routes = policy.has_no_routes
         self.breaker.options = policy.breaker
         self._admission.policy = policy
         self._reserve.replace_classes(policy.classes)
