@@ -65,18 +65,27 @@ def until_routed(server: Server) -> Completion:
     return answer
 
 
-def ended(server: Server, model: str, terminal: str) -> float:
+def count(server: Server, model: str, name: str, **labels: str) -> float:
     try:
-        return server.metric("seekserve_requests_total", model, terminal=terminal)
+        return server.metric_sum(f"seekserve_{name}", model, **labels)
     except KeyError:
         return 0.0
 
 
-def until_ended(server: Server, model: str, terminal: str, more_than: float) -> None:
+def ended(server: Server, model: str, terminal: str) -> float:
+    return count(server, model, "requests_ended_total", terminal=terminal)
+
+
+def until_more(server: Server, than: float, model: str, name: str, **labels: str) -> None:
+    """Metrics are written once a second."""
     deadline = time.monotonic() + 20
-    while ended(server, model, terminal) <= more_than:
-        assert time.monotonic() < deadline, f"no request of {model} was counted as {terminal}"
+    while count(server, model, name, **labels) <= than:
+        assert time.monotonic() < deadline, f"{name} {labels} of {model} stays at {than}"
         time.sleep(0.2)
+
+
+def until_ended(server: Server, model: str, terminal: str, more_than: float) -> None:
+    until_more(server, more_than, model, "requests_ended_total", terminal=terminal)
 
 
 def test_endpoint_and_header_choose_the_class_and_its_limits(pair: tuple[Server, Path]) -> None:
@@ -97,6 +106,9 @@ def test_the_other_model_answers_the_routed_class_word_for_word(pair: tuple[Serv
     assert (routed.prompt_tokens, routed.completion_tokens) == (here.prompt_tokens, here.completion_tokens)
     assert ask(server, parameters=DRAFT, stream=False, logprobs=None).served_by == "spare"
     until_ended(server, "front", "routed", 0)
+    until_more(server, 0, "front", "batch_formation_mean_seconds")
+    numbers = ("memory_pressure_ratio", "kv_fragmentation_ratio", "batch_efficiency_ratio")
+    assert all(0.0 <= server.metric(f"seekserve_{name}", "front") <= 1.0 for name in numbers)
 
 
 def test_what_the_other_model_refuses_is_served_here(pair: tuple[Server, Path]) -> None:
@@ -106,7 +118,7 @@ def test_what_the_other_model_refuses_is_served_here(pair: tuple[Server, Path]) 
     answer = ask(server, "word " * 40, parameters=DRAFT)
     assert (answer.served_by, answer.completion_tokens) == (None, 8)
     until_ended(server, "spare", "refused", refused)
-    assert server.metric("seekserve_routes_taken_back_total", "front") >= 1
+    until_more(server, 0, "front", "routes_taken_back_total")
 
 
 def test_a_cancel_reaches_the_other_model(pair: tuple[Server, Path]) -> None:

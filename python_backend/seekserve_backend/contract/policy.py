@@ -82,6 +82,14 @@ class SeedOptions:
     level2_p99_ms: float = 500.0
     level2_s: float = 60.0
     """Above this for this long, low priority is refused."""
+    level2_route_to: str = ""
+    """Then urgent requests go to this model of the same server; empty: they stay."""
+    cache_s: float = 30.0
+    """Cache use above `memory_share` for this long brings what follows."""
+    cache_beam_width: int = 0
+    """Beams are lowered to this (the rule says 2), by engines that can; 0: left alone."""
+    cache_no_speculation: bool = False
+    """Speculative decoding is switched off, by engines that can."""
 
     def to_json(self) -> dict[str, object]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -197,6 +205,26 @@ class Policy:
         """What a client names is what it gets."""
         return not (self.routes or self.tenant_classes) and self.client_class == "wins"
 
+    def ladder(self) -> tuple[tuple[str, Rung], ...]:
+        """Everything that pressure can bring about under this kind: what it is called, and what it does."""
+        if self.kind == "paced":
+            return tuple((f"rung {n} (at {rung.at:g})", rung) for n, rung in enumerate(self.rungs, start=1))
+        if self.kind != "seed":
+            return ()
+        seed, top = self.seed, min(rules.priority for rules in self.classes.values())
+        urgent = tuple(name for name, rules in self.classes.items() if rules.priority == top)
+        cache = Rung(at=0.0, max_beam_width=seed.cache_beam_width or None, no_speculation=seed.cache_no_speculation)
+        route_to = seed.level2_route_to or None
+        return (
+            ("a full cache", cache),
+            ("level 2", Rung(at=0.0, route_to=route_to, route_classes=urgent if route_to else ())),
+        )
+
+    @property
+    def variants(self) -> frozenset[str]:
+        """Models that requests may be handed on to."""
+        return frozenset(rung.route_to for _, rung in self.ladder() if rung.route_to is not None)
+
     def to_json(self) -> str:
         data: dict[str, object] = {"schema_version": POLICY_SCHEMA}
         for name in self.__slots__:
@@ -261,6 +289,8 @@ class Policy:
         )
         if out.kind == "static" and out.max_running is None:
             fields.problem("max_running: the kind `static` is a cap on what runs, so it needs one")
+        if out.kind != "paced" and any(rung.route_to is not None for rung in out.rungs):
+            fields.problem(f"rungs: route_to needs the kind `paced`; `{out.kind}` has no ladder and would never route")
         if out.default_class not in classes:
             fields.problem(f"default_class: {out.default_class!r} is not one of the classes {', '.join(classes)}")
         if out.repeat_cache.keep_latest_share > 1.0:
@@ -294,7 +324,9 @@ def _read_options(fields: Fields, key: str, kind: type[_Options]) -> _Options:
     values: dict[str, Any] = {}
     for name in base.__slots__:
         default = getattr(base, name)
-        if isinstance(default, bool):
+        if isinstance(default, str):
+            values[name] = reader.string(name, default)
+        elif isinstance(default, bool):
             values[name] = reader.boolean(name, default)
         else:
             read = reader.integer if isinstance(default, int) else reader.number

@@ -14,7 +14,6 @@ __all__ = ["NOWHERE", "bound_sampling", "choose_class"]
 
 NOWHERE = Origin()
 _SHOWN_CHARS = 64
-_NOTHING: Mapping[str, float] = {}
 
 
 def choose_class(policy: Policy, named: str | None, origin: Origin) -> str | Refusal:
@@ -23,8 +22,6 @@ def choose_class(policy: Policy, named: str | None, origin: Origin) -> str | Ref
     The type header names a class too, unless the policy has a rule about that header. An unknown name comes back as it
     is: `Admission.judge_class` refuses it.
     """
-    if policy.has_no_routes and not origin.headers:
-        return named or policy.default_class
     routed = next((route.request_class for route in policy.routes if route.matches(origin)), None)
     by_header = origin.headers.get(TYPE_HEADER) or None
     if named is None and not any(TYPE_HEADER in route.header for route in policy.routes):
@@ -55,8 +52,6 @@ def _bounded(policy: Policy, named: str, routed: str | None) -> str:
 
 def bound_sampling(name: str, rules: ClassPolicy, given: Mapping[str, float]) -> Mapping[str, float] | Refusal:
     """What the class sets otherwise than the client did, by parameter; or why it refuses. `given`: what it named."""
-    if not rules.sampling:
-        return _NOTHING
     changed: dict[str, float] = {}
     for parameter, bound in rules.sampling.items():
         value = given.get(parameter)

@@ -60,6 +60,7 @@ class Scheduler:
 
     def __init__(self, policy: Policy, limits: Limits, kv: KvCache, step_model: StepModel | None = None) -> None:
         self._policy = policy
+        self._has_no_routes = policy.has_no_routes
         self._engine = (limits, kv, step_model)
         self._admission = Admission(policy, limits, kv)
         self._gate: Gate = make_gate(policy, limits, kv, step_model)
@@ -90,23 +91,25 @@ class Scheduler:
 
         `request_class`: as the client names it. `sampling`: what it named; `sampling_of` says what becomes of it.
         """
-        books = self._books
-        chosen = choose_class(self._policy, request_class, NOWHERE if is_probe else origin)
-        name = self._policy.default_class if isinstance(chosen, Refusal) else chosen
+        books, policy = self._books, self._policy
+        chosen: str | Refusal = request_class or policy.default_class
+        if not is_probe and (origin.headers or not self._has_no_routes):
+            chosen = choose_class(policy, request_class, origin)
+        name = policy.default_class if isinstance(chosen, Refusal) else chosen
         no = (
             (self._in_use(id) if id in books.live or id in self._reserve.leaving else None)
             or (self._draining() if self._is_draining and not is_probe else None)
             or (self._paused(*self._pause, now) if self._pause is not None and not is_probe else None)
             or (self._broken(now) if self.breaker.state is not _CLOSED and not is_probe else None)
             or (chosen if isinstance(chosen, Refusal) else None)
-            or (self._admission.judge_class(name) if name not in self._policy.classes else None)
+            or (self._admission.judge_class(name) if name not in policy.classes else None)
             or self._admission.judge_bytes(
                 prompt_bytes, intake=books.by_phase[_INTAKE], waiting=books.by_phase[_QUEUED], is_probe=is_probe
             )
         )
         if no is not None:
             return self._refuse(id, no, None, name)
-        rules = self._policy.classes[name]
+        rules = policy.classes[name]
         changed = bound_sampling(name, rules, sampling or {}) if rules.sampling and not is_probe else None
         if isinstance(changed, Refusal):
             return self._refuse(id, changed, None, name)
@@ -292,6 +295,7 @@ class Scheduler:
         stays; another kind orders them by its own rules."""
         is_another_kind = policy.kind != self._policy.kind
         self._policy = policy
+        self._has_no_routes = policy.has_no_routes
         self.breaker.options = policy.breaker
         self._admission.policy = policy
         self._reserve.replace_classes(policy.classes)

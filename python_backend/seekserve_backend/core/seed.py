@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..contract.policy import Policy
 from ..contract.refusal import ErrorCode
+from ..contract.rungs import NORMAL, Rung
 from .entry import Entry
 from .refusals import Refusal, Why
 from .release import ReleaseGate
@@ -48,6 +50,7 @@ class SeedGate(ReleaseGate):
 
     def replace_policy(self, policy: Policy) -> None:
         self._options = policy.seed
+        self._full_cache, self._level_2 = (rung for _, rung in policy.ladder())
         super().replace_policy(policy)
 
     def judge(self, entry: Entry, now: float) -> Refusal | None:
@@ -100,6 +103,15 @@ class SeedGate(ReleaseGate):
         if wrong >= self._halvings or (self._calm_since_s is not None and now - self._calm_since_s >= options.calm_s):
             self._halvings = wrong
             self._calm_since_s = now
+
+    @property
+    def rung(self) -> Rung:
+        """What is done to requests beside the size of the batch."""
+        rung = self._level_2 if self._is_level_2(self._now) else NORMAL
+        if not self._held("kv", self._options.cache_s, self._now):
+            return rung
+        cache = self._full_cache
+        return replace(rung, max_beam_width=cache.max_beam_width, no_speculation=cache.no_speculation)
 
     def gauges(self) -> dict[str, float]:
         return {"max_running": float(self.batch_size)}

@@ -133,8 +133,8 @@ class Host:
     def _refusals(self, policy: Policy) -> list[str]:
         """Of a policy that comes while serving: by then a model that it routes to must be there."""
         problems = unsupported(policy, self._service.engine_info.runtime_controls, self._known)
-        missing = self._routed_to(policy) - self._ready(policy)
-        return problems or [f"model {name!r}, which a rung routes to, is not ready" for name in sorted(missing)]
+        missing = policy.variants - self._ready(policy)
+        return problems or [f"model {name!r}, which it routes to, is not ready" for name in sorted(missing)]
 
     def _look(self) -> None:
         """Once a second."""
@@ -142,12 +142,7 @@ class Host:
         self._service.handover.ready = self._ready(self._watch.policy)
 
     def _ready(self, policy: Policy) -> frozenset[str]:
-        return frozenset() if self._variants is None else self._variants.ready(self._routed_to(policy))
-
-    @staticmethod
-    def _routed_to(policy: Policy) -> frozenset[str]:
-        rungs = policy.rungs if policy.kind == "paced" else ()
-        return frozenset(rung.route_to for rung in rungs if rung.route_to is not None)
+        return frozenset() if self._variants is None else self._variants.ready(policy.variants)
 
     def stop(self) -> None:
         """By Triton, or before that because another instance has taken over."""

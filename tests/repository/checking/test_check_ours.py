@@ -16,6 +16,8 @@ from seekserve.repository.checking import check_repository
 from seekserve.repository.checking.check import _ordered
 from seekserve.repository.checking.finding import error
 from seekserve_backend.contract.bundle import Bundle, Parallel, TrtllmSpec
+from seekserve_backend.contract.policy import Policy
+from seekserve_backend.contract.rungs import Rung
 
 TRTLLM = dataclasses.replace(
     toy_bundle(),
@@ -49,6 +51,17 @@ def test_a_damaged_bundle_is_named_and_a_changed_byte_only_with_hashes(tmp_path:
     weights.unlink()
     assert "is missing" in check_repository(repository).text()
     assert set(FILES) > {"weights/model-00001-of-00002.safetensors"}
+
+
+def test_a_policy_that_routes_to_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+    repository = rendered(tmp_path)
+    policy = Policy(kind="paced", rungs=(Rung(at=1.0, route_to="int8"),))
+    (repository / "chat" / "policy.json").write_text(policy.to_json(), encoding="utf-8")
+    [found] = check_repository(repository).findings
+    assert (found.rule, found.file) == ("policy", "chat/policy.json")
+    assert "'int8' under pressure, which is not in this repository" in found.message
+    shutil.copytree(repository / "chat", repository / "int8")
+    assert all(each.rule != "policy" or "int8/" in each.file for each in check_repository(repository).findings)
 
 
 def test_an_edited_configuration_breaks_the_contract(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from seekserve_backend.contract.fields import ContractError
 from seekserve_backend.contract.policy import Policy
 
 from ..check import config_problems
+from ..model_config import CONFIG_FILE
 from ..render import BACKEND_NAME
 from .finding import RepositoryFinding, error, warning
 from .model import ModelFolder
@@ -78,12 +79,20 @@ def _policy(model: ModelFolder) -> Iterator[RepositoryFinding]:
         yield error("policy", model.config_file, line, "has no parameter policy_file", _RENDER)
         return
     try:
-        Policy.load(model.path / name)
+        policy = Policy.load(model.path / name)
     except OSError:
         yield error("policy", model.config_file, line, f"policy_file {name} is not there", _RENDER)
     except ContractError as reason:
         for problem in reason.problems:
             yield error("policy", f"{model.name}/{name}", None, problem)
+    else:
+        beside = {config.parent.name for config in model.path.parent.glob(f"*/{CONFIG_FILE}")} - {model.name}
+        for variant in sorted(policy.variants - beside):
+            message = f"routes to the model {variant!r} under pressure, which is not in this repository"
+            hint = (
+                f"render it there too, or name one of {', '.join(sorted(beside))}" if beside else "render it there too"
+            )
+            yield error("policy", f"{model.name}/{name}", None, message, hint)
 
 
 def _gpus(model: ModelFolder, bundle: Bundle) -> Iterator[RepositoryFinding]:
