@@ -136,7 +136,9 @@ class Service:
             self._desk.cond.notify_all()
 
     def refuse_invalid(self, client_id: str, sink: Sink, error: InvalidInput) -> None:
-        """A request whose tensors could not be read; it never reaches the core."""
+        """A request whose tensors could not be read: the core only counts it."""
+        with self._desk.cond:
+            self._desk.core.count_unreadable()
         sink.error(ErrorLine(code=ErrorCode.INVALID, reason=str(error), field=error.field, request_id=client_id))
 
     def stats(self) -> ServiceStats:

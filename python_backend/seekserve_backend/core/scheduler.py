@@ -192,6 +192,10 @@ class Scheduler:
         else:
             self.fail(id, now)
 
+    def count_unreadable(self) -> None:
+        """A request arrived of which nothing can be known, and was told so."""
+        self._books.refuse(ErrorCode.INVALID, Why.INVALID, None, UNKNOWN_CLASS)
+
     def set_draining(self, now: float) -> None:
         """From now on only probes are taken; what was accepted is served to its end. There is no way back."""
         self._is_draining = True
