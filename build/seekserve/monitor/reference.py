@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from seekserve_backend.contract.metric_names import FAMILIES
@@ -58,7 +59,7 @@ def _alerts() -> list[str]:
             a.severity,
             duration(a.for_s) if a.for_s else "at once",
             f"{alert_delay_s(a, subject.choices)} s",
-            a.summary.replace("{{ $labels.", "<").replace("{{ $value", "<value").replace(" }}", ">"),
+            re.sub(r"\{\{ \$(?:labels[.])?(\w+)[^}]*\}\}", r"{\1}", a.summary),
             a.do,
         ]
         for a in all_alerts(subject)
