@@ -180,7 +180,9 @@ class Service:
         self._streams.replace_policy(policy)
 
     def refuse_invalid(self, client_id: str, sink: Sink, error: InvalidInput) -> None:
-        """A request whose tensors could not be read; it never reaches the core."""
+        """A request whose tensors could not be read: the core only counts it."""
+        with self._desk.cond:
+            self._desk.core.count_unreadable()
         sink.error(ErrorLine(code=ErrorCode.INVALID, reason=str(error), field=error.field, request_id=client_id))
 
     def stats(self) -> ServiceStats:

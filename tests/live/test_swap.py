@@ -20,6 +20,7 @@ from tests.live.conftest import Deployment, Server, run_cli
 
 from seekserve.client import Client, GenerateRequest
 from seekserve.errors import Refused, SeekserveError
+from seekserve.server.metrics import parse_metrics
 from seekserve.server.record import LaunchRecord
 
 MODEL = "swapped"
@@ -135,6 +136,10 @@ def test_side_by_side_nobody_is_refused_and_old_streams_end(stand: Stand) -> Non
     deadline = time.monotonic() + 20
     while stand.served() != ["bf16"]:
         assert time.monotonic() < deadline, stand.served()
+        time.sleep(0.5)
+    # The old process takes its numbers along.
+    while len({s.labels["process"] for s in parse_metrics(stand.server.scrape()) if "process" in s.labels}) != 1:
+        assert time.monotonic() < deadline
         time.sleep(0.5)
 
 

@@ -125,7 +125,9 @@ TROUBLES = {
     "target": Trouble(("TargetDown",), {'up{job="seekserve",instance="a"}': f"1x20 0x{STEPS}"}),
     "gateway": Trouble(("GatewayDown",), {'up{job="seekserve-gateway",instance="g"}': f"1x20 0x{STEPS}"}),
     "nothing": Trouble(("NothingPublished",), {}, gone=(TIMESTAMP,)),
-    "dead": Trouble(("StubDead",), {TIMESTAMP: f"0+{STEP_S}x30 {STEP_S * 30}x{STEPS}"}),
+    "dead": Trouble(
+        ("StubDead",), dict.fromkeys((mine("flushes_total"), mine("flushes_begun")), f"1000+30x25 1750x{STEPS}")
+    ),
     # An older process was there before, and is gone.
     "restarted": Trouble(("Restarted",), {mine("flushes_total"): f"1000+30x30 _x1 0+30x{STEPS}"}),
     "stuck": Trouble(("EngineStuck",), {mine("engine_loop_age_seconds"): level(11)}),

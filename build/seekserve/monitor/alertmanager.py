@@ -36,6 +36,10 @@ def alertmanager_data(choices: MonitoringChoices) -> dict[str, object]:
                 "target_matchers": ['alertname=~"SeekserveEngineStuck|SeekserveStreamStalled|SeekserveBudgetBurn.*"'],
                 "equal": ["model"],
             },
+            {
+                "source_matchers": ['alertname="SeekserveTargetDown"'],
+                "target_matchers": ['alertname="SeekserveNothingPublished"'],
+            },
             # Of the burn rates the fastest says it all.
             {
                 "source_matchers": ['burn="fast"'],

@@ -9,7 +9,7 @@ from seekserve_backend.contract.metric_names import PREFIX
 from seekserve_backend.contract.rungs import Rung
 
 from .recording import slow_ratio, unserved_ratio
-from .rule import CRITICAL, INFO, WARNING, Alert
+from .rule import CRITICAL, INFO, WARNING, Alert, duration
 from .subject import Subject
 
 __all__ = ["ENGINE_STALL_S", "alerts"]
@@ -84,14 +84,15 @@ def _reach(subject: Subject) -> list[Alert]:
 
 
 def _life(subject: Subject) -> list[Alert]:
-    stale_s = subject.choices.scrape_interval_s + 10
+    # By its count of flushes, not by its clock: the machines' clocks need not agree.
+    silent_s = max(15, 4 * subject.choices.scrape_interval_s)
     return [
         Alert(
             name="SeekserveStubDead",
-            expr=f"time() - {PREFIX}flush_timestamp_seconds > {stale_s}",
+            expr=f"increase({PREFIX}flushes_total[{duration(silent_s)}]) == 0",
             severity=CRITICAL,
-            summary="{{ $labels.model }}: process {{ $labels.process }} has published nothing for "
-            "{{ $value | humanizeDuration }}",
+            summary="{{ $labels.model }}: process {{ $labels.process }} has published nothing "
+            f"for {silent_s} s",
             do="The backend's process is dead or stuck while Triton's health stays green. `seekserve launch` restarts "
             "the server by itself; where it runs without it, restart tritonserver (not just the model: requests that "
             "wait for the dead process hold their connections).",

@@ -43,7 +43,6 @@ def _model_variable() -> dict[str, object]:
         "label": "Model",
         "type": "query",
         "datasource": dict(DATASOURCE),
-        "definition": query,
         "query": {"query": query, "refId": "models"},
         "refresh": 2,
         "multi": True,

@@ -5,9 +5,11 @@ Invariant: offered = intake + queued + running + joined + routed + the sum of al
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..contract.refusal import ErrorCode
 from .entry import Entry
-from .refusals import Why
+from .refusals import CODES, Why
 from .types import Counts, Phase, Terminal
 
 __all__ = ["Books"]
@@ -17,9 +19,9 @@ class Books:
     def __init__(self) -> None:
         self.counts = Counts()
         self.refused_by_code: dict[ErrorCode, int] = dict.fromkeys(ErrorCode, 0)
-        self.refused_by_why: dict[tuple[str, Why], int] = {}
+        self._refused: dict[tuple[str, Why], int] = {}
         """By class and reason."""
-        self.ended: dict[tuple[str, Terminal], int] = {}
+        self._ended: dict[tuple[str, Terminal], int] = {}
         """By class and terminal kind; the sum of `counts.terminals`."""
         self.admitted: dict[str, int] = {}
         """Let into the queue, by class."""
@@ -57,11 +59,22 @@ class Books:
             entry.request_class = request_class
             self.close(entry, Terminal.REFUSED)
         self.refused_by_code[code] += 1
-        self.refused_by_why[request_class, why] = self.refused_by_why.get((request_class, why), 0) + 1
+        self._refused[request_class, why] = self._refused.get((request_class, why), 0) + 1
 
     def _count_end(self, request_class: str, terminal: Terminal) -> None:
         self.counts.terminals[terminal] += 1
-        self.ended[request_class, terminal] = self.ended.get((request_class, terminal), 0) + 1
+        self._ended[request_class, terminal] = self._ended.get((request_class, terminal), 0) + 1
+
+    def ended_by_class(self, classes: Iterable[str]) -> dict[tuple[str, str], int]:
+        """(class, terminal kind) -> requests, with a zero for what did not happen in the classes that there are: a rate
+        needs something to rise from."""
+        counts = {(name, kind): 0 for name in classes for kind in Terminal} | self._ended
+        return {(name, kind.value): n for (name, kind), n in counts.items()}
+
+    def refused_by_reason(self, classes: Iterable[str]) -> dict[tuple[str, str, str], int]:
+        """(class, code, reason) -> requests, with zeros in the same way."""
+        counts = {(name, why): 0 for name in classes for why in CODES} | self._refused
+        return {(name, CODES[why].value, why.value): n for (name, why), n in counts.items()}
 
     @property
     def refusals(self) -> int:

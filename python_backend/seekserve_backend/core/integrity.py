@@ -39,9 +39,13 @@ def check_parts(books: Books, gate: Gate, reserve: Reserve, deadlines: Deadlines
         _same("blocks by class", _positive(reserve.shares.blocks), _count_classes(holders, blocks=True))
     _same("queued by bucket", buckets.counts(), _count_buckets(buckets, [e.prompt_tokens for e in queued]))
     _same("refusals", books.counts.terminals[Terminal.REFUSED], sum(books.refused_by_code.values()))
-    _same("refusals by reason", books.refusals, sum(books.refused_by_why.values()))
+    _same("refusals by reason", books.refusals, sum(books.refused_by_reason(()).values()))
     for kind, n in books.counts.terminals.items():
-        _same(f"{kind.value} by class", n, sum(m for (_, each), m in books.ended.items() if each is kind))
+        _same(
+            f"{kind.value} by class",
+            n,
+            sum(m for (_, each), m in books.ended_by_class(()).items() if each == kind.value),
+        )
     _same("queued without a deadline", [], [e.id for e in queued if e.id not in deadlines])
     _same("deadlines of others", len(deadlines), sum(e.id in deadlines for e in live))
     balance = books.counts.balance(

@@ -29,7 +29,7 @@ from .gate import Gate, make_gate
 from .held import Held
 from .integrity import IntegrityError, check_parts
 from .rates import DrainRate, jitter, retry_hint_ms, spread_ms
-from .refusals import CODES, Refusal, Why
+from .refusals import Refusal, Why
 from .reserve import Reserve
 from .routing import Routing
 from .types import (
@@ -263,6 +263,10 @@ class Scheduler:
         else:
             self.fail(id, now)
 
+    def count_unreadable(self) -> None:
+        """A request arrived of which nothing can be known, and was told so."""
+        self._books.refuse(ErrorCode.INVALID, Why.INVALID, None, UNKNOWN_CLASS)
+
     def set_draining(self, now: float) -> None:
         """From now on only probes are taken; what was accepted is served to its end. There is no way back."""
         self._is_draining = True
@@ -350,24 +354,14 @@ class Scheduler:
             offered=books.counts.offered,
             terminals={kind.value: n for kind, n in books.counts.terminals.items()},
             refused_by_code={code.value: n for code, n in books.refused_by_code.items()},
-            refused_by_why=self._refused_by_why(),
-            ended_by_class=self._ended_by_class(),
-            admitted_by_class={**dict.fromkeys(self._policy.classes, 0), **books.admitted},
+            refused_by_why=books.refused_by_reason(self._policy.classes),
+            ended_by_class=books.ended_by_class(self._policy.classes),
+            admitted_by_class=dict.fromkeys(self._policy.classes, 0) | books.admitted,
             policy_name=self._policy.name,
             policy_generation=self._policy.generation,
             routed=books.by_phase[Phase.ROUTED],
             gauges=self._gauges(),
         )
-
-    def _ended_by_class(self) -> dict[tuple[str, str], int]:
-        """With a zero for what did not happen in the classes that there are: a rate needs something to rise from."""
-        known = {(name, kind.value): 0 for name in self._policy.classes for kind in Terminal}
-        return known | {(name, kind.value): n for (name, kind), n in self._books.ended.items()}
-
-    def _refused_by_why(self) -> dict[tuple[str, str, str], int]:
-        """As above."""
-        counts = {(name, why): 0 for name in self._policy.classes for why in CODES} | self._books.refused_by_why
-        return {(name, CODES[why].value, why.value): n for (name, why), n in counts.items()}
 
     def _gauges(self) -> dict[str, float]:
         states = {BreakerState.CLOSED: 0.0, BreakerState.HALF_OPEN: 0.5, BreakerState.OPEN: 1.0}

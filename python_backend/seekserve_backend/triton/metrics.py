@@ -7,7 +7,6 @@ it could refuse is ever asked, and the first error is the last call; a series go
 
 from __future__ import annotations
 
-import gc
 import logging
 import math
 import os
@@ -78,7 +77,6 @@ class Metrics:
         self._last.clear()
         self._series.clear()
         self._families.clear()
-        gc.collect()
 
     def _flush_books(self, stats: ServiceStats) -> None:
         if not self._flushes:
@@ -128,9 +126,7 @@ class Metrics:
         for name in gone:
             for key in [key for key in self._series if key[0] == name]:
                 del self._series[key], self._last[key]
-            del self._families[name]
-        if gone:
-            gc.collect()
+            del self._families[name]  # the last reference: no collection, which would hold up every thread
 
     def _make_series(self, key: _Key) -> Any:
         name, labels = key
