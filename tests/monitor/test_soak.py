@@ -133,7 +133,7 @@ def test_the_report_says_first_whether_it_passed_and_what_did_not_hold() -> None
     ]
     body = json.loads(bad.to_json())
     assert (body["passed"], [phase["passed"] for phase in body["phases"]]) == (False, [True, False])
-    assert body["phases"][0]["run"]["attainment"] == 1.0
+    assert body["runs"][0]["attainment"] == 1.0
     page = bad.html()
     assert page.index("FAILED: soak smoke") < page.index("<table")
     assert "requests that failed" in page

@@ -85,7 +85,7 @@ def _phase(
     *,
     planned: LiveResult | None = None,
 ) -> Phase:
-    question = _at(ask.question, factor, part, DURATIONS_S[ask.size])
+    question = replace(_at(ask.question, factor, part, DURATIONS_S[ask.size]), label=name)
     before = _books(ask.metrics_url)
     result = measure_once(question, lambda text: progress(f"{name}: {text}" if text else ""))
     after = _books(ask.metrics_url)
