@@ -39,7 +39,7 @@ def figures_of(done: Run) -> Figures:
     return measure(done, Context(slo=SLO, prices=Prices(MODEL, chunk_tokens=CHUNK_TOKENS), warmup_s=10.0))
 
 
-def recorded(
+async def send(
     address: str,
     bundle: Path,
     arrivals: Sequence[Arrival],
@@ -57,9 +57,11 @@ def recorded(
         Shot(each, prompts.request_for(each, stream=not SLO.classes[each.request_class].is_offline))
         for each in arrivals
     ]
+    async with AsyncClient(address, "live", idle_timeout_s=timeout_s) as client:
+        return await fire(client, shots, options)
 
-    async def go() -> Recording:
-        async with AsyncClient(address, "live", idle_timeout_s=timeout_s) as client:
-            return await fire(client, shots, options)
 
-    return asyncio.run(go())
+def recorded(
+    address: str, bundle: Path, arrivals: Sequence[Arrival], options: Options, *, as_text: bool = False
+) -> Recording:
+    return asyncio.run(send(address, bundle, arrivals, options, as_text=as_text))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seekserve.bench.openloop import Recording, Refusal
@@ -109,6 +109,7 @@ def test_a_drill_that_never_recovers_fails() -> None:
     assert failed(drill_checks(ill, BOUNDS, warmup_s=0.0, fault_s=20.0)) == {"recovered"}
 
 
+@settings(deadline=None)
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50), st.integers(0, 100))
 def test_books(offered: int, ended: int, inside: int, sent: int) -> None:
     is_ok = books_check(float(offered), float(ended), float(inside), sent).is_ok
