@@ -150,7 +150,8 @@ def _cards(draw: _Drawing, seen: Seen) -> list[RenderableType]:
     if draw.width >= _WIDE:
         times = _times(draw, g)
         return [draw.cards(*cards), draw.beside(times, draw.card(refused)), *gpus]
-    return [draw.cards(*cards[:2]), draw.cards(*cards[2:]), _times(draw, g), draw.card(refused), *gpus]
+    # What matters most first: a low terminal cuts off the end.
+    return [draw.cards(*cards[:2]), _times(draw, g), draw.cards(*cards[2:]), draw.card(refused), *gpus]
 
 
 def _waiting(draw: _Drawing, g: Glance) -> Card:
