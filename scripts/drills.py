@@ -19,8 +19,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from benchlib import workspace
-from livelib import recorded, trace_rows
-from seekserve.bench.openloop import Options, Recording
+from livelib import send, trace_rows
+from seekserve.bench.openloop import Options
 from seekserve.monitor.soak.drills import DRILLS, Drill, Seen, run_drill
 from seekserve.monitor.soak.stand import MODEL, SLO, arrivals_for, prepare
 from seekserve.simulate.measure import Context, measure
@@ -37,10 +37,12 @@ SKIP_ROWS, ROWS = 9_683, 9_000
 def struck(drill: Drill, folder: Path, bundle: Path, arrivals: Sequence[Arrival], seed: int) -> Seen:
     options = Options(drain_s=PATIENCE_S, seed=seed)
 
-    def load(address: str) -> Recording:
-        return recorded(address, bundle, arrivals, options, timeout_s=PATIENCE_S)
-
-    return run_drill(drill, folder, load, fault_at_s=FAULT_AT_S)
+    return run_drill(
+        drill,
+        folder,
+        lambda address: send(address, bundle, arrivals, options, timeout_s=PATIENCE_S),
+        fault_at_s=FAULT_AT_S,
+    )
 
 
 def row(drill: Drill, seen: Seen) -> tuple[str, int]:

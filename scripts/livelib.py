@@ -137,7 +137,7 @@ def figures_of(done: Run, scale: Scale = SYNTHETIC) -> Figures:
     return measure(done, Context(slo=scale.slo, prices=prices, warmup_s=10.0))
 
 
-def recorded(
+async def send(
     address: str,
     bundle: Path,
     arrivals: Sequence[Arrival],
@@ -156,9 +156,11 @@ def recorded(
         Shot(each, prompts.request_for(each, stream=not scale.slo.classes[each.request_class].is_offline))
         for each in arrivals
     ]
+    async with AsyncClient(address, "live", idle_timeout_s=timeout_s) as client:
+        return await fire(client, shots, options)
 
-    async def go() -> Recording:
-        async with AsyncClient(address, "live", idle_timeout_s=timeout_s) as client:
-            return await fire(client, shots, options)
 
-    return asyncio.run(go())
+def recorded(
+    address: str, bundle: Path, arrivals: Sequence[Arrival], options: Options, *, as_text: bool = False
+) -> Recording:
+    return asyncio.run(send(address, bundle, arrivals, options, as_text=as_text))

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.server
 import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,3 +91,35 @@ def test_bad_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         done = run(*args)
         assert isinstance(done.exception, InputError)
         assert text in str(done.exception)
+
+
+@pytest.mark.parametrize("way", ["q", "Ctrl-C"])
+def test_on_a_terminal_it_draws_until_told_to_end(address: str, way: str) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 45, 100, 0, 0))
+    before = termios.tcgetattr(theirs)
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "seekserve", "top", "--url", address, "--interval-s", "0.3"],
+        stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1"},
+    )  # fmt: skip
+    try:
+        screen = b""
+        while screen.count(b"nothing shed") < 3:
+            screen += os.read(ours, 65536)
+        if way == "q":
+            os.write(ours, b"q")
+        else:
+            process.send_signal(signal.SIGINT)
+        while process.poll() is None:
+            if select.select([ours], [], [], 0.1)[0]:
+                screen += os.read(ours, 65536)
+        assert process.returncode == 0
+        assert b"\x1b[?1049h" in screen, "it draws on a screen of its own"
+        assert b"\x1b[?1049l" in screen, "and gives the old one back"
+        assert b"38;2;" not in screen, "NO_COLOR"
+        assert termios.tcgetattr(theirs) == before
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+        os.close(theirs)

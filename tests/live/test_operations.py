@@ -101,6 +101,17 @@ def run(*arguments: object, **env: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def test_a_drill_on_a_server_of_its_own() -> None:
+    code, out = run("soak", "--size", "drill", "--drill", "raise", "--duration-s", 24, "--rate", 1.5, "--json")
+    body = json.loads(out)
+    (phase,) = body["phases"]
+    checks = {check["name"]: check["ok"] for check in phase["checks"]}
+    assert checks["every request got an answer"]
+    assert checks["served before the fault"]
+    assert phase["facts"]["launch acted after"] == "it had not to"
+    assert code == (0 if body["passed"] else 1)
+
+
 def test_top_shows_what_goes_on(place: Place, tmp_path: Path) -> None:
     code, out = run("top", "--pid-file", place.server.record, "--once", "--json")
     body = json.loads(out)

@@ -6,7 +6,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seekserve.errors import InputError, TargetExists
@@ -33,6 +33,7 @@ def test_the_archive_holds_its_parts_and_says_what_is_missing(tmp_path: Path) ->
     assert entries["logs/server.log"]["note"] == "the last 7 of 9 bytes"
 
 
+@settings(deadline=None)
 @given(st.permutations(PARTS))
 def test_the_same_parts_give_the_same_listing_in_any_order(parts: list[Part]) -> None:
     assert listing(parts) == listing(PARTS)

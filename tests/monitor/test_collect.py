@@ -88,7 +88,8 @@ def test_a_running_launch_without_its_secrets(world: World, tmp_path: Path, monk
         texts = {name.partition("/")[2]: tar.extractfile(name).read().decode() for name in tar.getnames()}  # type: ignore[union-attr]
     listed = {line.split()[0] for line in done.output.splitlines() if " missing " not in line and "  " in line}
     assert listed == set(texts) - {"MANIFEST.json"}
-    for name in ("metrics/1.txt", "metrics/2.txt", "launch/record.json", "launch/processes.json", "logs/server.log",
+    for name in ("metrics/1.txt", "metrics/2.txt", "metrics/diagnosis.txt",
+                 "launch/record.json", "launch/processes.json", "logs/server.log",
                  "repository/alpha/config.pbtxt", "versions.json", "machine/doctor.json"):  # fmt: skip
         assert texts[name].strip(), name
     assert 'running_requests{model="alpha"} 2' in texts["metrics/2.txt"]

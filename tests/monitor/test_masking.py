@@ -6,7 +6,7 @@ import json
 import shlex
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from seekserve.monitor.masking import MASK, Masker, is_sensitive, known_secrets
@@ -23,12 +23,14 @@ PLAIN = SECRETS.filter(lambda text: not set(text) & set("\"'\\<>@/ "))
 MASKER = Masker()
 
 
+@settings(deadline=None)
 @given(NAMES, SECRETS)
 def test_in_an_environment(name: str, secret: str) -> None:
     variable = name.replace("-", "_")
     assert secret not in json.dumps(MASKER.env({variable: secret, "PATH": "/bin"}))
 
 
+@settings(deadline=None)
 @given(NAMES, SECRETS, st.booleans())
 @example("x-api-key", "-dashing1", True)
 def test_in_arguments(name: str, secret: str, is_joined: bool) -> None:
@@ -39,6 +41,7 @@ def test_in_arguments(name: str, secret: str, is_joined: bool) -> None:
     assert masked[-2:] == ["--http-port", "8000"]
 
 
+@settings(deadline=None)
 @given(PLAIN)
 def test_the_key_of_a_launch_in_its_server_s_arguments(secret: str) -> None:
     guard = f"model-repository,shared-memory,trace,logging:seekserve-admin-key={secret}"
@@ -47,6 +50,7 @@ def test_the_key_of_a_launch_in_its_server_s_arguments(secret: str) -> None:
         assert secret not in MASKER.text(f"running: tritonserver {argument} --model-store /models")
 
 
+@settings(deadline=None)
 @given(NAMES, SECRETS)
 def test_in_json_however_deep(name: str, secret: str) -> None:
     data = {"server": [{"options": {name: secret, "port": 8000, "list": {name: [secret]}}}]}
@@ -55,6 +59,7 @@ def test_in_json_however_deep(name: str, secret: str) -> None:
     assert json.loads(masked)["server"][0]["options"]["port"] == 8000
 
 
+@settings(deadline=None)
 @given(NAMES, SECRETS, st.sampled_from(["{}: {}", "{}={}", "  {} : {}", "export {}={}", '{}: "{}"']))
 def test_in_a_file_of_settings(name: str, secret: str, form: str) -> None:
     text = "port: 8000\n" + form.format(name, secret) + "\nmax_tokens: 512\n"
@@ -63,6 +68,7 @@ def test_in_a_file_of_settings(name: str, secret: str, form: str) -> None:
     assert "max_tokens: 512" in masked
 
 
+@settings(deadline=None)
 @given(NAMES, PLAIN, st.sampled_from(["{}={}", '"{}": "{}"', "{}: {}", "--{} {}", "{} = '{}'"]))
 def test_in_a_line_of_a_log(name: str, secret: str, form: str) -> None:
     line = "E1130 02:53:36 starting with " + form.format(name, secret) + " on port 8000"
@@ -71,6 +77,7 @@ def test_in_a_line_of_a_log(name: str, secret: str, form: str) -> None:
     assert masked.endswith("on port 8000")
 
 
+@settings(deadline=None)
 @given(SECRETS)
 def test_a_known_secret_goes_wherever_it_stands(secret: str) -> None:
     masker = Masker(known_secrets({"HF_TOKEN": secret}))

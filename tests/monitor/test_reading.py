@@ -8,7 +8,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.monitor.exposition import Exposition
 
@@ -42,6 +42,7 @@ def test_every_family_of_the_backend_is_read() -> None:
     assert {*numbers.values, *numbers.histograms} == {family.name.removeprefix(PREFIX) for family in FAMILIES}
 
 
+@settings(deadline=None)
 @given(VALUES, VALUES)
 def test_of_two_processes_counts_are_added_and_of_states_the_worst_is_kept(a: float, b: float) -> None:
     one, two = Exposition(process="1"), Exposition(process="2")
@@ -76,6 +77,7 @@ def test_what_is_absent_is_absent() -> None:
     assert window(Exposition().set("output_tokens_total", 9)).rate("output_tokens_total") is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 1000), min_size=2, max_size=8))
 def test_a_counter_that_begins_anew_loses_nothing(values: list[int]) -> None:
     grown = window(*(Exposition().set("output_tokens_total", float(value)) for value in values))
@@ -84,6 +86,7 @@ def test_a_counter_that_begins_anew_loses_nothing(values: list[int]) -> None:
     assert grown.rate("output_tokens_total") == pytest.approx(expected / (10.0 * (len(values) - 1)))
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.0, 500.0), min_size=1, max_size=50), st.floats(0.01, 1.0))
 def test_a_percentile_lies_in_the_bucket_of_the_true_one(values: list[float], part: float) -> None:
     made = Exposition().observe("queue_time_seconds", values, "i")
@@ -106,6 +109,7 @@ def test_only_what_came_within_the_window_is_looked_at() -> None:
     assert found.rates("requests_ended_total", "terminal") == {"finished": 0.4}
 
 
+@settings(deadline=None)
 @given(st.integers(1, 3), st.integers(0, 5))
 def test_a_scrape_survives_json(models: int, observations: int) -> None:
     made = [
@@ -130,3 +134,17 @@ def test_other_text_is_refused(text: str) -> None:
 def test_histograms_of_two_versions_are_not_mixed() -> None:
     a, b = Histogram((1.0, math.inf), (1.0, 2.0), 3.0), Histogram((2.0, math.inf), (5.0, 9.0), 3.0)
     assert a + b is b
+
+
+@pytest.mark.parametrize("skew_s", [-3600.0, 0.0, 3600.0])
+def test_a_process_that_still_writes_is_alive_whatever_its_clock_says(skew_s: float) -> None:
+    lives = window(*(Exposition().set("flush_timestamp_seconds", skew_s + 10.0 * n) for n in range(4)))
+    died = window(*(Exposition().set("flush_timestamp_seconds", skew_s + 10.0 * min(n, 1)) for n in range(4)))
+    assert (lives.numbers_age_s(), died.numbers_age_s()) == (0.0, 20.0)
+    assert window(Exposition().set("rung", 0)).numbers_age_s() is None
+
+
+def test_of_a_short_look_the_written_time_is_believed() -> None:
+    made = Exposition().set("flush_timestamp_seconds", 100.0)
+    (short,) = windows_of([read(made, at_s=160.0), read(made, at_s=162.0)])
+    assert short.numbers_age_s() == 62.0

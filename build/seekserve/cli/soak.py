@@ -121,7 +121,7 @@ def _own_drills(names: tuple[str, ...], bounds: Bounds, flags: dict[str, Any]) -
         duration_s=flags["duration_s"],
         trace=flags["trace"],
         seed=flags["seed"],
-        progress=_progress(),
+        progress=lambda text: click.echo(text, err=True) if text else None,
     )
 
 

@@ -9,16 +9,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from seekserve.errors import SeekserveError
 from seekserve.output import json_text
 from seekserve.server.heartbeat import read_heartbeats
 from seekserve.server.httpget import call
 from seekserve.server.record import LaunchRecord
 
 from .archive import Part
+from .diagnose import diagnose, diagnosis_text
 from .failed_requests import failed_requests
 from .machine_facts import COMMANDS, command_part, kernel_part, tail_part, versions_part
 from .masking import Masker, known_secrets
 from .process_facts import ProcessFacts, launch_processes, process_environments
+from .reading import parse_text, scrape_of
 
 __all__ = ["Subject", "gather_parts"]
 
@@ -60,6 +63,7 @@ def _metrics_parts(subject: Subject, masker: Masker, sleep: Callable[[float], No
     if url is None:
         yield Part(name="metrics/1.txt", note="no server is named, and no launch is recorded")
         return
+    looks = []
     for number in (1, 2):
         if number == 2:
             sleep(subject.interval_s)
@@ -70,8 +74,20 @@ def _metrics_parts(subject: Subject, masker: Masker, sleep: Callable[[float], No
             yield Part(name=name, note=f"{url}: {what}")
             return
         # The first line says when: rates need the time between the two.
-        head = f"# scraped {url} at {time.time():.3f}\n"
-        yield Part(name=name, text=masker.text(head + answer[1].decode("utf-8", "replace")))
+        time_s, text = time.time(), answer[1].decode("utf-8", "replace")
+        looks.append((time_s, text))
+        yield Part(name=name, text=masker.text(f"# scraped {url} at {time_s:.3f}\n{text}"))
+    yield _diagnosis_part(url, looks)
+
+
+def _diagnosis_part(url: str, looks: Sequence[tuple[float, str]]) -> Part:
+    """What `diagnose` makes of the two."""
+    name = "metrics/diagnosis.txt"
+    try:
+        scrapes = [scrape_of(parse_text(text), server=url, time_s=time_s) for time_s, text in looks]
+        return Part(name=name, text=diagnosis_text(diagnose(scrapes)) + "\n")
+    except SeekserveError as error:
+        return Part(name=name, note=error.message)
 
 
 def _machine_parts(subject: Subject, masker: Masker) -> Iterator[Part]:

@@ -92,8 +92,7 @@ class Glance:
 
 def glance_of(recent: Window, wide: Window) -> Glance:
     """`recent`: for rates and state; `wide`: for percentiles, of the same model and as new."""
-    now = recent.now
-    flushed, engines = now("flush_timestamp_seconds"), recent.by("engine_info", "kind")
+    now, engines = recent.now, recent.by("engine_info", "kind")
     return Glance(
         server=recent.server,
         model=recent.model,
@@ -127,7 +126,7 @@ def glance_of(recent: Window, wide: Window) -> Glance:
         output_tokens_per_s=recent.rate("output_tokens_total"),
         times=_times(wide, is_since_start=False),
         times_since_start=_times(wide, is_since_start=True),
-        age_s=None if flushed is None else recent.now_s - flushed,
+        age_s=wide.numbers_age_s(),
         loop_age_s=now("engine_loop_age_seconds"),
         silence_s=now("stream_silence_seconds"),
         policy_generation=now("policy_generation"),

@@ -14,8 +14,7 @@ _DRIFT = 0.3
 
 
 def _dead(view: View) -> Evidence | None:
-    flushed = view.window.now("flush_timestamp_seconds")
-    age = None if flushed is None else view.window.now_s - flushed
+    age = view.window.numbers_age_s()
     return beyond(age, _DEAD_S, f"its numbers are {seconds(age)} old; they are written every second")
 
 

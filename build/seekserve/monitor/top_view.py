@@ -150,7 +150,8 @@ def _cards(draw: _Drawing, seen: Seen) -> list[RenderableType]:
     if draw.width >= _WIDE:
         times = _times(draw, g)
         return [draw.cards(*cards), draw.beside(times, draw.card(refused)), *gpus]
-    return [draw.cards(*cards[:2]), draw.cards(*cards[2:]), _times(draw, g), draw.card(refused), *gpus]
+    # What matters most first: a low terminal cuts off the end.
+    return [draw.cards(*cards[:2]), _times(draw, g), draw.cards(*cards[2:]), draw.card(refused), *gpus]
 
 
 def _waiting(draw: _Drawing, g: Glance) -> Card:
@@ -166,10 +167,11 @@ def _waiting(draw: _Drawing, g: Glance) -> Card:
 
 def _requests(g: Glance) -> Card:
     ends = g.ended_per_s
+    names = [*(name for name in ENDS if name in ends), *sorted(set(ends) - set(ENDS))]
     rows: list[tuple[str, str, RenderableType]] = [
         ("arrive", rate(g.arrived_per_s), ""),
         ("admitted", rate(g.admitted_per_s), ""),
-        *((name, rate(ends[name]), "") for name in ENDS if name in ends),
+        *((name, rate(ends[name]), "") for name in names),
         ("tokens in", rate(g.prompt_tokens_per_s), ""),
         ("tokens out", rate(g.output_tokens_per_s), ""),
     ]  # fmt: skip

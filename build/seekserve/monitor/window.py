@@ -94,6 +94,21 @@ class Window:
         found = self.observed(name, **labels)
         return None if found is None else found.sum / found.count
 
+    def numbers_age_s(self) -> float | None:
+        """How old the numbers are, which a living process writes every second; None where it does not say.
+
+        By when they were last seen to change, so that clocks of two machines need not agree; only where the window is
+        too short to see that, by the time that the process wrote.
+        """
+        marks = [_sum(each, "flush_timestamp_seconds", {}) for each in self.numbers]
+        written_s = marks[-1]
+        if written_s is None:
+            return None
+        changed = [n for n in range(1, len(marks)) if marks[n] != marks[n - 1]]
+        if changed:
+            return self.now_s - self.times_s[changed[-1]]
+        return max(self.seconds, self.now_s - written_s)
+
     # GPUs
 
     def gpu(self, name: str) -> dict[str, float]:

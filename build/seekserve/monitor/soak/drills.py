@@ -6,15 +6,18 @@ engines/synthetic_faults.py); only the death of the server's process can be brou
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import math
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from seekserve.bench.openloop import Recording
 from seekserve.server import Launch
@@ -114,26 +117,62 @@ DRILLS = (
 )
 
 
-def run_drill(drill: Drill, folder: Path, load: Callable[[str], Recording], *, fault_at_s: float) -> Seen:
-    """On a fresh server; `load` sends its requests to an address and returns when all is over. The server is recovered
-    as `seekserve launch` does it."""
+class _Load:
+    """The requests of a drill, sent from a thread of their own, so that this one can look after the server."""
+
+    def __init__(self, send: Callable[[], Coroutine[Any, Any, Recording]]) -> None:
+        self.recordings: list[Recording] = []
+        self._failure: BaseException | None = None
+        self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[Recording]] | None = None
+        self._thread = threading.Thread(target=self._run, args=(send,), name="drill-load")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def is_going_on(self) -> bool:
+        return self._thread.is_alive()
+
+    def end(self) -> None:
+        """At once: what is still open is given up."""
+        while self._thread.is_alive():
+            if self._task is not None:
+                loop, task = self._task
+                with contextlib.suppress(RuntimeError):  # the loop is closed: it has just ended
+                    loop.call_soon_threadsafe(task.cancel)
+            self._thread.join(0.1)
+
+    def result(self) -> list[Recording]:
+        if self._failure is not None:
+            raise self._failure
+        return self.recordings
+
+    def _run(self, send: Callable[[], Coroutine[Any, Any, Recording]]) -> None:
+        async def go() -> None:
+            task = asyncio.ensure_future(send())
+            self._task = (asyncio.get_running_loop(), task)
+            self.recordings.append(await task)
+
+        try:
+            asyncio.run(go())
+        except BaseException as error:
+            self._failure = error
+
+
+def run_drill(
+    drill: Drill, folder: Path, send: Callable[[str], Coroutine[Any, Any, Recording]], *, fault_at_s: float
+) -> Seen:
+    """On a fresh server; `send` sends its requests to an address and ends when all is over. The server is recovered as
+    `seekserve launch` does it."""
     file, seen = folder / "faults.json", Seen()
     file.unlink(missing_ok=True)
-    failures: list[BaseException] = []
     with served(folder, "paced", {FAULTS_VARIABLE: str(file)}, engine_stall_s=ENGINE_STALL_S) as launch:
         address = launch.grpc_address
-
-        def send() -> None:
-            try:
-                seen.recordings.append(load(address))
-            except BaseException as error:
-                failures.append(error)
-
-        thread = threading.Thread(target=send, name="drill-load")
+        load = _Load(lambda: send(address))
         begun_s = time.perf_counter()
-        thread.start()
+        load.start()
         try:
-            while thread.is_alive():
+            while load.is_going_on:
                 time.sleep(LOOK_S)
                 if math.isnan(seen.struck_s) and time.perf_counter() - begun_s >= fault_at_s:
                     seen.struck_s = time.perf_counter()
@@ -143,9 +182,8 @@ def run_drill(drill: Drill, folder: Path, load: Callable[[str], Recording], *, f
                     seen.acted_s, seen.trouble = time.perf_counter(), trouble
                     launch.recover(trouble)
         finally:
-            thread.join()
-    if failures:
-        raise failures[0]
+            load.end()
+    seen.recordings = load.result()
     return seen
 
 

@@ -81,10 +81,11 @@ class Report:
                         "passed": phase.is_ok,
                         "checks": [check.to_json() for check in phase.checks],
                         "facts": dict(phase.facts),
-                        "run": phase.result.to_json(),
                     }
                     for phase in self.phases
                 ],
+                # In the order of the phases, and in the form that `bench --compare` lays side by side.
+                "runs": [phase.result.to_json() for phase in self.phases],
             }
         )
 

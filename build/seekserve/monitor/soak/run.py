@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from seekserve.bench.openloop import Options, Recording, Shot, fire
 from seekserve.bench.prompts import Lengths, Prompts, read_vocabulary
@@ -85,7 +85,7 @@ def _phase(
     *,
     planned: LiveResult | None = None,
 ) -> Phase:
-    question = _at(ask.question, factor, part, DURATIONS_S[ask.size])
+    question = replace(_at(ask.question, factor, part, DURATIONS_S[ask.size]), label=name)
     before = _books(ask.metrics_url)
     result = measure_once(question, lambda text: progress(f"{name}: {text}" if text else ""))
     after = _books(ask.metrics_url)
@@ -192,10 +192,12 @@ def own_drills(
             progress(f"drill {drill.name}: {drill.does}")
             arrivals = stand.arrivals_for(rows, per_s, lasts_s, seed + n, slo)
 
-            def load(address: str, arrivals: Sequence[Arrival] = arrivals, number: int = n) -> Recording:
-                return _recorded(address, bundle, arrivals, slo, seed + number)
+            def send(
+                address: str, arrivals: Sequence[Arrival] = arrivals, number: int = n
+            ) -> Coroutine[Any, Any, Recording]:
+                return _sent(address, bundle, arrivals, slo, seed + number)
 
-            seen = run_drill(drill, folder, load, fault_at_s=lasts_s * _FAULT_PART)
+            seen = run_drill(drill, folder, send, fault_at_s=lasts_s * _FAULT_PART)
             phases.append(_drilled(drill, seen, slo, bounds))
         progress("")
     finally:
@@ -210,7 +212,7 @@ def _scaled(trace: Path) -> list[TraceRow]:
     return [replace(row, output_tokens=max(1, row.output_tokens // 2)) for row in rows]
 
 
-def _recorded(address: str, bundle: Path, arrivals: Sequence[Arrival], slo: SloFile, seed: int) -> Recording:
+async def _sent(address: str, bundle: Path, arrivals: Sequence[Arrival], slo: SloFile, seed: int) -> Recording:
     from seekserve.client import AsyncClient
 
     prompts = Prompts(read_vocabulary(bundle), seed=seed, lengths=Lengths.MIN)
@@ -218,12 +220,8 @@ def _recorded(address: str, bundle: Path, arrivals: Sequence[Arrival], slo: SloF
         Shot(each, prompts.request_for(each, stream=not slo.classes[each.request_class].is_offline))
         for each in arrivals
     ]
-
-    async def go() -> Recording:
-        async with AsyncClient(address, stand.MODEL_NAME, idle_timeout_s=PATIENCE_S) as client:
-            return await fire(client, shots, Options(drain_s=PATIENCE_S, seed=seed))
-
-    return asyncio.run(go())
+    async with AsyncClient(address, stand.MODEL_NAME, idle_timeout_s=PATIENCE_S) as client:
+        return await fire(client, shots, Options(drain_s=PATIENCE_S, seed=seed))
 
 
 def _drilled(drill: Drill, seen: Seen, slo: SloFile, bounds: Bounds) -> Phase:

@@ -75,7 +75,7 @@ LIMITS = Limits(max_seq_len_tokens=20_000, max_batch_size=64, max_num_tokens=819
 KV = KvCache(dtype="fp8_e4m3", block_tokens=64, capacity_blocks=4096, bytes_per_token=1)
 
 # Medians and spreads of a public conversation trace, answers halved as the scale wants it.
-_PROMPT = (1020.0, 0.9, 8000)
+_PROMPT = (1020.0, 0.5, 8000)
 _OUTPUT = (65.0, 1.0, 500)
 
 
