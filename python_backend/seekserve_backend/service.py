@@ -170,6 +170,7 @@ class Service:
                 desk.cond.wait(0.05)
         self._intake.shutdown(wait=False, cancel_futures=True)
         self._departures.stop(timeout_s)
+        self.handover.stop()
         self._loop.stop(timeout_s)
         with desk.cond:
             left = list(desk.live.values())
