@@ -65,6 +65,7 @@ class Handover:
         self._closed_until_s = 0.0
         self._faults_in_a_row = 0
         self._watch: threading.Thread | None = None
+        self._stopping = threading.Event()
 
     def open_models(self) -> frozenset[str]:
         """Those that a request may be routed to now. Under the desk's lock."""
@@ -82,6 +83,10 @@ class Handover:
         threading.Thread(
             target=self._run, args=(relay, self._port), name=f"seekserve-route-{live.id}", daemon=True
         ).start()
+
+    def stop(self) -> None:
+        """Nobody looks for silent calls any more; those that are open end with their requests."""
+        self._stopping.set()
 
     def _run(self, relay: _Relay, port: VariantPort) -> None:
         live = relay.live
@@ -176,8 +181,7 @@ class Handover:
 
     def _look_for_silence(self) -> None:
         """Ends calls of which nothing has been heard for too long; their threads then do what is to be done."""
-        while True:
-            threading.Event().wait(_LOOK_S)
+        while not self._stopping.wait(_LOOK_S):
             with self._desk.cond:
                 now = self._desk.clock()
                 silent = [each for each in self._relays.values() if now - each.heard_s > self._silence_s]

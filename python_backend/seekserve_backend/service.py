@@ -226,6 +226,7 @@ class Service:
         self._intake.shutdown(wait=False, cancel_futures=True)
         self.departures.stop(timeout_s)
         self._heartbeats.stop(timeout_s)
+        self.handover.stop()
         self._loop.stop(timeout_s)
         with desk.cond:
             left = list(desk.live.values())

@@ -41,6 +41,17 @@ def test_the_guides_numbers_are_the_formula_written_out(make_scheduler: Make) ->
     assert core.snapshot().gauges["memory_pressure"] == 0.0
 
 
+def test_steps_that_take_no_time_form_batches_too(make_scheduler: Make) -> None:
+    core = make_scheduler()
+    for id in ("a", "b"):
+        start(core, id, 4, 4)
+    core.step(0.0, Signals())
+    core.observe(StepReport(step_ms=0.0, ends=(End(id="b", terminal=Terminal.CANCELLED),)), 0.5)
+    assert core.held.formed_requests == 0, "an end is no step"
+    core.observe(StepReport(step_ms=0.0, batch_size=1, prefill_tokens=4, firsts=("a",)), 1.0)
+    assert (core.held.formed_requests, core.held.formed_ms) == (1, 1000.0)
+
+
 def test_memory_pressure_is_capped(make_scheduler: Make) -> None:
     core = make_scheduler(capacity_blocks=25, max_batch_size=1)
     start(core, "a", 60, 39)

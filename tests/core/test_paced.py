@@ -218,3 +218,18 @@ def test_an_idle_engine_takes_offline_work_whatever_the_rung() -> None:
     assert released(core, 0.2) == []
     core.observe(StepReport(step_ms=1.0, ends=(End(id="urgent", terminal=Terminal.FINISHED, tokens=1),)), 0.3)
     assert released(core, 0.3) == ["off"]
+
+
+def test_who_would_wait_longer_than_its_class_may_is_told_so_at_arrival() -> None:
+    classes = {**CLASSES, "chat": {**CLASSES["chat"], "deadline_ms": 60_000, "queue_timeout_ms": 300}}
+    core = scheduler(classes=classes)
+    answers = [ask(core, f"r{n}", prompt_tokens=8000) for n in range(12)]
+    assert isinstance(answers[0], Accepted)
+    refused = [answer for answer in answers if isinstance(answer, Refused)]
+    assert refused
+    assert (refused[0].code, "longer than the 300 ms that class chat may" in refused[0].reason) == (
+        ErrorCode.OVERLOADED,
+        True,
+    )
+    assert isinstance(ask(core, "probe", prompt_tokens=8000, is_probe=True), Accepted)
+    core.check_integrity()

@@ -180,6 +180,16 @@ def test_a_model_that_says_nothing_does_not_outlive_the_deadline() -> None:
     assert sink.terminals == 1
 
 
+def test_a_call_that_falls_silent_is_given_up_and_the_request_served_here() -> None:
+    port = Port([threading.Event(), last()])
+    made = routed(port)
+    made.handover._silence_s = 0.01
+    with running(made):
+        on_the_rung(made)
+        assert finish_reason(ask(made)) == "length"
+        assert port.streams[0].cancelled.is_set()
+
+
 def test_stopping_answers_what_is_still_routed() -> None:
     port = Port([piece("a"), threading.Event()])
     made = routed(port)

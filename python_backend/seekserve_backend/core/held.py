@@ -50,7 +50,8 @@ class Held:
 
     def observe(self, report: StepReport, now: float) -> None:
         """A step, before its ends are noted."""
-        if report.step_ms > 0.0 and self._new:
+        # Some steps take no time that an engine could tell; reports of ends alone are none.
+        if self._new and (report.step_ms > 0.0 or report.batch_size or report.firsts):
             self._note_formation(now - report.step_ms / 1000.0)
         self._read(report.prefill_tokens)
         if self._decoding:

@@ -127,13 +127,28 @@ class PacedGate:
                 return by_rung
         late_ms = 1000.0 * (now - entry.deadline_s) + self._first_token_ms(entry, now)
         if late_ms <= 0.0:
-            return None
+            return None if entry.queue_due_s == math.inf else self._waits_too_long(entry, now)
         return Refusal(
             code=ErrorCode.OVERLOADED,
             why=Why.TOO_LATE,
             reason=f"{self._tenants.urgent} requests are waiting: its first token would come about {late_ms:.0f} ms "
             f"after its deadline of {entry.deadline_ms} ms",
             wait_ms=late_ms,
+        )
+
+    def _waits_too_long(self, entry: Entry, now: float) -> Refusal | None:
+        """For its class, though its first token would come in time. It starts once there is any credit."""
+        ahead_ms = self.engine.bias * self._tenants.ahead_ms(entry) - self._credit_ms
+        wait_ms = max(ahead_ms / self._prefill_share, self._slot_wait_ms(entry), self._class_wait_ms(entry))
+        over_ms = 1000.0 * (now - entry.queue_due_s) + max(0.0, wait_ms)
+        if over_ms <= 0.0:
+            return None
+        most_ms = 1000.0 * (entry.queue_due_s - entry.arrival_s)
+        return Refusal(
+            code=ErrorCode.OVERLOADED,
+            reason=f"{self._tenants.urgent} requests are waiting: it would wait about {over_ms:.0f} ms longer than the "
+            f"{most_ms:.0f} ms that class {entry.request_class} may",
+            wait_ms=over_ms,
         )
 
     def _judge_offline(self, entry: Entry, now: float) -> Refusal | None:
