@@ -1,1 +1,1 @@
-"""The operator's view of running servers: `top`, `diagnose`, `collect` and `soak`. Everything here only looks."""
+"""The operator's view of running servers: `top`, `diagnose`, `collect` and `soak`. All but a drill only look."""
