@@ -148,3 +148,16 @@ def test_of_a_short_look_the_written_time_is_believed() -> None:
     made = Exposition().set("flush_timestamp_seconds", 100.0)
     (short,) = windows_of([read(made, at_s=160.0), read(made, at_s=162.0)])
     assert short.numbers_age_s() == 62.0
+
+
+def test_the_gpus_of_an_exporter_of_their_own_go_with_every_model() -> None:
+    looks = []
+    for n in range(2):
+        looks += [read(Exposition(model=name).set("rung", 0), at_s=10.0 * n, server=f"{name}:1") for name in "ab"]
+        text = f'DCGM_FI_DEV_GPU_TEMP{{gpu="0",UUID="GPU-x"}} {60 + n}\nnv_gpu_utilization{{gpu_uuid="GPU-y"}} 0.5\n'
+        looks.append(scrape_of(parse_text(text), server="dcgm:9400", time_s=10.0 * n))
+    found = windows_of(looks)
+    assert [each.server for each in found] == ["a:1", "b:1"]
+    for each in found:
+        assert each.gpu("temperature_c") == {"GPU-x": 61.0}
+        assert each.gpu("busy_ratio") == {"GPU-y": 0.5}

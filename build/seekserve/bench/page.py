@@ -18,6 +18,7 @@ from .results import LiveResult
 __all__ = ["live_page", "over_time"]
 
 _WINDOWS = 30
+_LEAST_TPOT_MS = 0.2
 _HEAD = ("run", "req/s", "goodput/s", "attainment", "refused", "TTFT p99 s", "TPOT p99 ms", "lag p99 ms", "valid")
 
 
@@ -65,8 +66,9 @@ def _name(result: LiveResult) -> str:
 
 
 def _is_streamed(outcome: Outcome) -> bool:
-    """What comes all at once has no first token of its own."""
-    return outcome.tokens < 2 or outcome.first_s != outcome.end_s
+    """What comes all at once has no first token of its own; no engine makes a token in less than `_LEAST_TPOT_MS`."""
+    ms = tpot_ms(outcome)
+    return ms is None or ms >= _LEAST_TPOT_MS
 
 
 def _ttft_s(outcome: Outcome) -> float | None:

@@ -45,12 +45,12 @@ class Card:
 class _Drawing:
     def __init__(self, width: int, *, is_ascii: bool) -> None:
         self.width = width
-        self._is_ascii = is_ascii
+        self.is_ascii = is_ascii
 
     def verdict(self, verdict: Verdict, whom: str) -> Text:
         from rich.text import Text
 
-        sign = (_PLAIN_SIGNS if self._is_ascii else _SIGNS)[verdict.level]
+        sign = (_PLAIN_SIGNS if self.is_ascii else _SIGNS)[verdict.level]
         text = Text.assemble(
             (f" {sign} {whom}: ", _STYLES[verdict.level]), (verdict.text + " ", _STYLES[verdict.level])
         )
@@ -64,7 +64,7 @@ class _Drawing:
         if share is None:
             return Text("")
         filled = round(_BAR * min(max(share, 0.0), 1.0))
-        full, empty = ("#", ".") if self._is_ascii else ("█", "░")
+        full, empty = ("#", ".") if self.is_ascii else ("█", "░")
         style = _STYLES[Level.SHEDDING] if share >= bound else "#56b4e9"
         return Text.assemble((full * filled, style), (empty * (_BAR - filled), "dim"))
 
@@ -82,7 +82,7 @@ class _Drawing:
             grid.add_row(label, value, more)
         for _ in range(lines - len(card.rows)):
             grid.add_row("", "", "")
-        shape = box.ASCII if self._is_ascii else box.ROUNDED
+        shape = box.ASCII if self.is_ascii else box.ROUNDED
         return Panel(grid, title=card.title, title_align="left", box=shape, border_style="dim", padding=(0, 1))
 
     def cards(self, *cards: Card) -> Table:
@@ -221,7 +221,7 @@ def _times(draw: _Drawing, g: Glance) -> RenderableType:
     if not shown:
         table.add_row("none yet", "", "", "", "", "")
     title = f"Times, last {seconds(g.window_s)}" if is_recent else "Times since the start"
-    shape = box.ASCII if draw._is_ascii else box.ROUNDED
+    shape = box.ASCII if draw.is_ascii else box.ROUNDED
     return Panel(table, title=title, title_align="left", box=shape, border_style="dim", padding=(0, 1))
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from seekserve.simulate.slo import ClassSlo, SloFile
+from seekserve.simulate.slo import ClassSlo
 
 from .reading import Histogram
 from .window import Window, quantile
 
-__all__ = ["OFFLINE_NAMES", "View", "expected_of"]
+__all__ = ["OFFLINE_NAMES", "View"]
 
 OFFLINE_NAMES = frozenset({"offline", "batch"})
 """Classes that are promised an end and no first token, where no SLO file says which."""
@@ -126,7 +126,3 @@ class View:
         first = self.window.numbers[0].values
         hits, lookups = (sum(first.get(f"prefix_{name}_total", {}).values()) for name in ("hits", "lookups"))
         return hits / lookups if lookups >= _USUAL_LEAST else None
-
-
-def expected_of(slo: SloFile | None) -> Mapping[str, ClassSlo] | None:
-    return None if slo is None else slo.classes

@@ -34,9 +34,6 @@ class Window:
     def now_s(self) -> float:
         return self.times_s[-1]
 
-    def has(self, name: str) -> bool:
-        return name in self.numbers[-1].values or name in self.numbers[-1].histograms
-
     # Gauges
 
     def now(self, name: str, **labels: str) -> float | None:
@@ -115,15 +112,6 @@ class Window:
         """As last read, by GPU."""
         last = self.gpus[-1] if self.gpus else {}
         return {gpu: values[name] for gpu, values in sorted(last.items()) if name in values}
-
-    def gpu_grown(self, name: str) -> dict[str, float]:
-        """By how much a number of a GPU went up since the window began."""
-        if len(self.gpus) < 2:
-            return {}
-        first = self.gpus[0]
-        return {
-            gpu: value - first[gpu][name] for gpu, value in self.gpu(name).items() if name in first.get(gpu, {})
-        }  # fmt: skip
 
     def _all(self, name: str, labels: Mapping[str, str]) -> list[float]:
         found = (_sum(each, name, labels) for each in self.numbers)
