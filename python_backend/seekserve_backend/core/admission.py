@@ -7,7 +7,6 @@ It judges and changes nothing. A request that can never fit is told so (no hint)
 from __future__ import annotations
 
 import difflib
-from typing import NamedTuple
 
 from ..contract.bundle import KvCache, Limits
 from ..contract.policy import Policy
@@ -22,10 +21,8 @@ __all__ = ["Admission", "Admitted", "Refusal"]
 _SHOWN_CHARS = 64
 
 
-class Admitted(NamedTuple):
-    max_tokens: int
-    need_blocks: int
-    deadline_ms: int
+Admitted = tuple[int, int, int]
+"""max_tokens, KV blocks that it may come to need, deadline in ms."""
 
 
 class Admission:
@@ -85,7 +82,7 @@ class Admission:
                 reason=f"{gate.waiting(entry.request_class)} requests of class {entry.request_class} are waiting, "
                 f"at most {rules.max_queue_requests} may",
             )
-        return Admitted(max_tokens, self._kv.blocks_for(prompt_tokens + max_tokens), deadline_ms)
+        return max_tokens, self._kv.blocks_for(prompt_tokens + max_tokens), deadline_ms
 
     def _no_room(self, prompt_tokens: int, capacity_blocks: int) -> Refusal:
         """Nothing can be produced after this prompt in what the sequence limit and the whole KV cache leave."""

@@ -44,12 +44,16 @@ class PacedGate:
         self._lengths: dict[str, int] = {}
         self._held_tokens = 0.0
         """KV tokens that requests in the engine are expected to come to."""
-        self._held = Turnover(start_tokens=options.start_output_tokens, gain=options.length_gain)
+        self._turnover = Turnover(start_tokens=options.start_output_tokens, gain=options.length_gain)
+        self._held_blocks = 0
+        """Reserved by requests in the engine."""
         self._capacity_blocks = kv.capacity_blocks
         self._room_tokens = options.kv_share * kv.capacity_blocks * kv.block_tokens
         self._long: str | None = None
         """The long prompt that the engine is reading."""
         self._floor_ms = 0.0
+        self._token_share_ms = 0.0
+        """Engine time of a token of an answer: its part of the step."""
         self._asked = Demand()
         self._harm_left = 0.0
         """Urgent requests that long offline prompts may still cost."""
@@ -161,7 +165,7 @@ class PacedGate:
         if price_ms > self._asked.usual_price_ms:
             short_ms += self._options.dear_cushion * bias * self._dearness_ms(entry, now)
         wait_ms = short_ms / self._share
-        slots, blocks = self._most_running - engine.count, self._capacity_blocks - self._held.blocks
+        slots, blocks = self._most_running - engine.count, self._capacity_blocks - self._held_blocks
         if tenants.urgent >= slots or tenants.urgent_blocks + entry.need_blocks > blocks:
             wait_ms = max(wait_ms, self._room_ms(entry, slots, blocks))
         return (wait_ms if wait_ms > 0.0 else 0.0) + self._read_ms(entry) + self._next_decode_ms
@@ -175,11 +179,13 @@ class PacedGate:
     def _room_ms(self, entry: Entry, free_slots: int, free_blocks: int) -> float:
         """Until as many slots and blocks have changed hands as it and those before it lack. Longer for one that will
         hold them longer than usual: for one of these several others could be served."""
-        asked, luck, held_ms, wait_ms = self._asked, self._options.wait_margin, 1000.0 * self._held_s, 0.0
+        asked, luck, held_ms, wait_ms = self._asked, self._options.wait_margin, self._held_ms, 0.0
         slots, blocks = self._tenants.requests_ahead(entry)
         slots, blocks = slots + 1 - free_slots, blocks + entry.need_blocks - free_blocks
         if slots > 0:
-            per_ms = self._most_running / held_ms + self._ramp.growth_per_ms(slots)
+            per_ms = self._most_running / held_ms
+            if self._ramp.is_rising:
+                per_ms += self._ramp.growth_per_ms(slots)
             wait_ms = (
                 (slots + luck * math.sqrt(slots))
                 / per_ms
@@ -212,6 +218,8 @@ class PacedGate:
         self._next_decode_ms, self._carried_ms = engine.next_decode_ms(), engine.carried_ms()
         by_target = 1.0 - self._next_decode_ms / self.target_ms
         self._share = max(self._options.min_prefill_share, min(by_target, engine.most_prefill_share()))
+        self._held_ms = self._turnover.tokens_per_end * engine.token_ms
+        """How long a request holds its slot and its cache."""
         self._seen = engine.revision
 
     def _shed_by_rung(self, entry: Entry, rung: Rung) -> Refusal | None:
@@ -242,25 +250,16 @@ class PacedGate:
         """Urgent work that arrives over what the engine can take at its target: above 1 some must be refused."""
         engine, asked, memory_s = self.engine, self._asked, self._options.demand_memory_s
         prompts = engine.bias * asked.share / self._prefill_share
-        cache = asked.blocks * self._held_s / (memory_s * self._capacity_blocks)
+        cache = asked.blocks * self._held_ms / (1000.0 * memory_s * self._capacity_blocks)
         return self._faded(now) * max(prompts, cache)
 
     def _slot_demand_at(self, now: float) -> float:
         """The same of batch slots: too few while the engine is new."""
-        return (
-            self._faded(now)
-            * self._asked.requests
-            * self._held_s
-            / (self._options.demand_memory_s * self._most_running)
-        )
+        asked_s = 1000.0 * self._options.demand_memory_s
+        return self._faded(now) * self._asked.requests * self._held_ms / (asked_s * self._most_running)
 
     def _faded(self, now: float) -> float:
         return math.exp(min(self._asked.at_s - now, 0.0) / self._options.demand_memory_s)
-
-    @property
-    def _held_s(self) -> float:
-        """How long a request holds its slot and its cache."""
-        return self._held.tokens_per_end * self.engine.token_ms / 1000.0
 
     # Queue
 
@@ -312,10 +311,9 @@ class PacedGate:
         if entry is None:
             return None
         self._lengths[entry.lane] -= 1
-        tenants.remove(entry)
         cost_ms = self.engine.bias * entry.price_ms
         self._credit_ms -= cost_ms
-        tenants.charge(entry.tenant, cost_ms)
+        tenants.take(entry, cost_ms)
         if entry.is_offline:
             had_ms = self._floor_ms - self._whole_ms(entry)
             self._floor_ms = max(had_ms, -self._options.offline_floor_cap_ms)
@@ -388,7 +386,7 @@ class PacedGate:
         self._held_tokens += entry.prompt_tokens + entry.expected_tokens
         if entry.prompt_tokens > self._options.long_prompt_tokens:
             self._long = entry.id
-        self._held.started(entry)
+        self._held_blocks += entry.need_blocks
         self.engine.start(entry)
 
     # Engine
@@ -396,15 +394,16 @@ class PacedGate:
     def observe(self, report: StepReport) -> None:
         engine = self.engine
         engine.observe(report)
-        self._held.made(report.decode_tokens + len(report.firsts))
+        self._turnover.made(report.decode_tokens + len(report.firsts))
         for id in report.firsts:
             if engine.first_token(id) and self._long == id:
                 self._long = None
         if report.step_ms <= 0.0:
             return
+        decode_ms = engine.decode_ms()
+        self._token_share_ms = decode_ms / max(engine.count, 1)
         self.target_ms = self._step_target_ms()
-        decode_ms = min(engine.decode_ms(), report.step_ms)
-        left_ms = max(self.target_ms - decode_ms, self._options.min_prefill_share * self.target_ms)
+        left_ms = max(self.target_ms - min(decode_ms, report.step_ms), self._options.min_prefill_share * self.target_ms)
         self._credit_ms = min(self._credit_ms + left_ms, self._credit_cap_ms)
         # Saved up only while somebody waits for it; what offline work got for nothing counts as had.
         most_ms = self._options.offline_floor_cap_ms if self._tenants.offline else 0.0
@@ -413,14 +412,14 @@ class PacedGate:
     def ended(self, entry: Entry, tokens: int) -> None:
         if not self.engine.end(entry.id):
             return
-        self._held.ended(entry)
+        self._held_blocks -= entry.need_blocks
+        self._turnover.ended()
         if self._long == entry.id:
             self._long = None
         count = self.engine.count
         if tokens:
             self.outputs.observe(entry.request_class, entry.bucket, tokens)
-            share_ms = self.engine.decode_ms() / count if count else 0.0
-            self._tenants.charge(entry.tenant, tokens * share_ms)
+            self._tenants.charge(entry.tenant, tokens * self._token_share_ms)
         self._held_tokens = max(0.0, self._held_tokens - entry.prompt_tokens - entry.expected_tokens)
         if not count:
             self._held_tokens, self._credit_ms = 0.0, self._credit_cap_ms

@@ -114,6 +114,12 @@ class Tenants:
             self.urgent += 1
             self.urgent_blocks += entry.need_blocks
 
+    def take(self, entry: Entry, cost_ms: float) -> None:
+        """It goes, at its tenant's expense."""
+        self.remove(entry)
+        tenant = self._all[entry.tenant]
+        tenant.served_ms += cost_ms / tenant.weight
+
     def remove(self, entry: Entry) -> None:
         tenant = self._all[entry.tenant]
         if entry.is_offline:
