@@ -66,9 +66,12 @@ class Admission:
         room = min(self._limits.max_seq_len_tokens, capacity_blocks * self._kv.block_tokens) - prompt_tokens
         if room < 1 or prompt_tokens < 1:
             return self._no_room(prompt_tokens, capacity_blocks)
-        max_tokens = self._max_tokens(request, room)
-        if not isinstance(max_tokens, int):
-            return max_tokens
+        max_tokens = self.policy.default_max_tokens if request.max_tokens is None else request.max_tokens
+        if not 1 <= max_tokens <= room:
+            wrong = self._wrong_max_tokens(request, room)
+            if wrong is not None:
+                return wrong
+            max_tokens = room
         rules = self.policy.classes[entry.request_class]
         deadline_ms = request.deadline_ms
         if deadline_ms is None:
@@ -104,21 +107,22 @@ class Admission:
             reason=f"the prompt has {prompt_tokens} tokens and the whole KV cache holds {kv_tokens}; shorten it",
         )
 
-    def _max_tokens(self, request: Request, room: int) -> int | Refusal:
+    def _wrong_max_tokens(self, request: Request, room: int) -> Refusal | None:
+        """None: it is too much and may be lowered to `room`."""
         asked = request.max_tokens
         if asked is None:
-            return min(self.policy.default_max_tokens, room)
+            return None
         if asked < 1:
             return Refusal(
                 code=ErrorCode.INVALID, field="max_tokens", reason=f"max_tokens is {asked}; it must be at least 1"
             )
-        if asked > room and not self.policy.clamp_max_tokens:
+        if not self.policy.clamp_max_tokens:
             return Refusal(
                 code=ErrorCode.TOO_LARGE,
                 field="max_tokens",
                 reason=f"max_tokens is {asked}, a prompt of {request.prompt_tokens} tokens leaves {room}; lower it",
             )
-        return min(asked, room)
+        return None
 
     def _late(self, request: Request, deadline_ms: int, entry: Entry, now: float, gate: Gate) -> Refusal:
         if deadline_ms < 1:

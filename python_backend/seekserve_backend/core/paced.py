@@ -305,7 +305,11 @@ class PacedGate:
         # What the floor owes goes first: urgent prompts would else always be there before it.
         entry = self._next_by_floor(reserve) if tenants.offline else None
         if entry is None and tenants.urgent:
-            entry = self._next_urgent(reserve)
+            head = tenants.first_urgent()
+            if head is None or head.is_probe:
+                entry = head if head is not None and reserve.fits(head) else None
+            elif self._credit_ms > 0.0 and self._may_go(head, reserve):
+                entry = head
         if entry is None and tenants.offline:
             entry = self._next_offline(reserve, now)
         if entry is None:
@@ -318,12 +322,6 @@ class PacedGate:
             had_ms = self._floor_ms - self._whole_ms(entry)
             self._floor_ms = max(had_ms, -self._options.offline_floor_cap_ms)
         return entry
-
-    def _next_urgent(self, reserve: Reserve) -> Entry | None:
-        head = self._tenants.first_urgent()
-        if head is None or head.is_probe:
-            return head if head is not None and reserve.fits(head) else None
-        return head if self._credit_ms > 0.0 and self._may_go(head, reserve) else None
 
     def _next_by_floor(self, reserve: Reserve) -> Entry | None:
         first = self._tenants.first_offline
