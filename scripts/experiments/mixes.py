@@ -172,7 +172,7 @@ def e11_held_out(lab: Lab) -> Outcome:
         )
     out.parts.append(
         "Nothing that runs is ever put out of the cache, so room for all of its 16,384 `max_tokens` is reserved: for "
-        "about 85 requests at once, which use a fifth of it. The oracle asks for what it will produce and runs about 210."
+        "about 85 at once, which use a fifth of it. The oracle asks for what it will produce and runs about 210."
     )
     out.parts.append(table(("load", "policy", "goodput/s", "attainment", "refused", "expired"), rows))
     return out
