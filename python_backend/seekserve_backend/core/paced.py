@@ -109,9 +109,11 @@ class PacedGate:
         self.prepare(entry)
         if entry.is_offline:
             return self._judge_offline(entry, now)
-        share = self._asked.note(entry, now, self._options.demand_memory_s)
-        self._tenants.note_asked(entry.tenant, share, now, self._options.demand_memory_s)
-        self._harm_left = min(self._harm_left + self._options.offline_harm, self._options.offline_harm_cap_requests)
+        options = self._options
+        share = self._asked.note(entry, now, options.demand_memory_s)
+        self._tenants.note_asked(entry.tenant, share, now, options.demand_memory_s)
+        if self._harm_left < options.offline_harm_cap_requests:
+            self._harm_left += options.offline_harm
         rung = self.ladder.rung
         if (rung.shed_by_priority or rung.critical_only) and not entry.is_probe:
             by_rung = self._shed_by_rung(entry, rung)
@@ -162,12 +164,13 @@ class PacedGate:
             self._look()
         price_ms, tenants = entry.price_ms, self._tenants
         short_ms = bias * (tenants.ahead_ms(entry) + price_ms) - self._credit_ms
+        dear_ms = 0.0
         if price_ms > self._asked.usual_price_ms:
-            short_ms += self._options.dear_cushion * bias * self._dearness_ms(entry, now)
-        wait_ms = short_ms / self._share
+            dear_ms = self._options.dear_cushion * bias * self._dearness_ms(entry, now)
+        wait_ms = (short_ms + dear_ms) / self._share
         slots, blocks = self._most_running - engine.count, self._capacity_blocks - self._held_blocks
         if tenants.urgent >= slots or tenants.urgent_blocks + entry.need_blocks > blocks:
-            wait_ms = max(wait_ms, self._room_ms(entry, slots, blocks))
+            wait_ms = max(wait_ms, self._room_ms(entry, slots, blocks) + dear_ms / self._share)
         return (wait_ms if wait_ms > 0.0 else 0.0) + self._read_ms(entry) + self._next_decode_ms
 
     def _read_ms(self, entry: Entry) -> float:
@@ -178,7 +181,7 @@ class PacedGate:
 
     def _room_ms(self, entry: Entry, free_slots: int, free_blocks: int) -> float:
         """Until as many slots and blocks have changed hands as it and those before it lack. Longer for one that will
-        hold them longer than usual: for one of these several others could be served."""
+        take more of the engine than usual: for one of these several others could be served."""
         asked, luck, held_ms, wait_ms = self._asked, self._options.wait_margin, self._held_ms, 0.0
         slots, blocks = self._tenants.requests_ahead(entry)
         slots, blocks = slots + 1 - free_slots, blocks + entry.need_blocks - free_blocks
@@ -186,11 +189,10 @@ class PacedGate:
             per_ms = self._most_running / held_ms
             if self._ramp.is_rising:
                 per_ms += self._ramp.growth_per_ms(slots)
-            wait_ms = (
-                (slots + luck * math.sqrt(slots))
-                / per_ms
-                * max(_LEAST_STAY, entry.expected_tokens / max(asked.usual_tokens, 1.0))
-            )
+            bias, token_ms = self.engine.bias, self._token_share_ms
+            usual_ms = bias * asked.usual_price_ms + token_ms * asked.usual_tokens
+            whole_ms = bias * entry.price_ms + token_ms * entry.expected_tokens
+            wait_ms = (slots + luck * math.sqrt(slots)) / per_ms * max(_LEAST_STAY, whole_ms / max(usual_ms, 1e-9))
         if blocks > 0:
             stay = max(_LEAST_STAY, entry.need_blocks * entry.expected_tokens / max(asked.usual_stay, 1.0))
             late_blocks = blocks + luck * math.sqrt(blocks * entry.need_blocks)
@@ -354,12 +356,8 @@ class PacedGate:
         engine = self.engine
         if self._seen != engine.revision:
             self._look()
-        return (
-            max(0.0, self._read_ms(entry) - self._least_deadline_ms)
-            / 1000.0
-            * self._asked.requests
-            / self._options.demand_memory_s
-        )
+        late_s = max(0.0, self._read_ms(entry) - self._least_deadline_ms) / 1000.0
+        return late_s * self._asked.requests / self._options.demand_memory_s
 
     def _may_go(self, entry: Entry, reserve: Reserve) -> bool:
         """Held back while prompts enough are in the engine: more would wait there, out of our order. Of long ones, one
