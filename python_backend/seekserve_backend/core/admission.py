@@ -7,7 +7,6 @@ It judges and changes nothing. A request that can never fit is told so (no hint)
 from __future__ import annotations
 
 import difflib
-from typing import NamedTuple
 
 from ..contract.bundle import KvCache, Limits
 from ..contract.policy import Policy
@@ -22,10 +21,8 @@ __all__ = ["Admission", "Admitted", "Refusal"]
 _SHOWN_CHARS = 64
 
 
-class Admitted(NamedTuple):
-    max_tokens: int
-    need_blocks: int
-    deadline_ms: int
+Admitted = tuple[int, int, int]
+"""max_tokens, KV blocks that it may come to need, deadline in ms."""
 
 
 class Admission:
@@ -76,12 +73,17 @@ class Admission:
         prompt_tokens = request.prompt_tokens
         rules = self.policy.classes[entry.request_class]
         room = min(self._limits.max_seq_len_tokens, capacity_blocks * self._kv.block_tokens) - prompt_tokens
-        most = rules.max_prompt_tokens
-        if room < 1 or prompt_tokens < 1 or (most is not None and prompt_tokens > most):
+        most_prompt, most = rules.max_prompt_tokens, rules.max_output_tokens
+        if room < 1 or prompt_tokens < 1 or (most_prompt is not None and prompt_tokens > most_prompt):
             return self._no_room(prompt_tokens, capacity_blocks, entry.request_class)
-        max_tokens = self._max_tokens(request, room, rules.max_output_tokens, entry.request_class)
-        if not isinstance(max_tokens, int):
-            return max_tokens
+        if most is not None and most < room:
+            room = most
+        max_tokens = self.policy.default_max_tokens if request.max_tokens is None else request.max_tokens
+        if not 1 <= max_tokens <= room:
+            wrong = self._wrong_max_tokens(request, room, most, entry.request_class)
+            if wrong is not None:
+                return wrong
+            max_tokens = room
         deadline_ms = request.deadline_ms
         if deadline_ms is None:
             deadline_ms = int(rules.deadline_ms + rules.deadline_ms_per_token * prompt_tokens)
@@ -96,7 +98,7 @@ class Admission:
                 reason=f"{gate.waiting(entry.request_class)} requests of class {entry.request_class} are waiting, "
                 f"at most {rules.max_queue_requests} may",
             )
-        return Admitted(max_tokens, self._kv.blocks_for(prompt_tokens + max_tokens), deadline_ms)
+        return max_tokens, self._kv.blocks_for(prompt_tokens + max_tokens), deadline_ms
 
     def _no_room(self, prompt_tokens: int, capacity_blocks: int, name: str) -> Refusal:
         """Nothing can be produced after this prompt in what the sequence limit and the cache leave to its class, or its
@@ -133,11 +135,11 @@ class Admission:
             f"{self.policy.classes[name].max_prompt_tokens}; shorten it, or send it as another class",
         )
 
-    def _max_tokens(self, request: Request, room: int, most: int | None, name: str) -> int | Refusal:
-        """`most`: of its class."""
+    def _wrong_max_tokens(self, request: Request, room: int, most: int | None, name: str) -> Refusal | None:
+        """None: it is too much and may be lowered to `room`. `most`: of its class."""
         asked = request.max_tokens
         if asked is None:
-            return min(self.policy.default_max_tokens, room, room if most is None else most)
+            return None
         if asked < 1:
             return Refusal(
                 code=ErrorCode.INVALID,
@@ -145,21 +147,16 @@ class Admission:
                 field="max_tokens",
                 reason=f"max_tokens is {asked}; it must be at least 1",
             )
-        if asked > room and not self.policy.clamp_max_tokens:
+        if not self.policy.clamp_max_tokens:
+            leaves = f"a prompt of {request.prompt_tokens} tokens leaves"
+            bound = f"class {name} takes at most" if room == most else leaves
             return Refusal(
                 code=ErrorCode.TOO_LARGE,
                 why=Why.TOO_LARGE,
                 field="max_tokens",
-                reason=f"max_tokens is {asked}, a prompt of {request.prompt_tokens} tokens leaves {room}; lower it",
+                reason=f"max_tokens is {asked}, {bound} {room}; lower it",
             )
-        if most is not None and asked > most and not self.policy.clamp_max_tokens:
-            return Refusal(
-                code=ErrorCode.TOO_LARGE,
-                why=Why.TOO_LARGE,
-                field="max_tokens",
-                reason=f"max_tokens is {asked}, class {name} takes at most {most}; lower it",
-            )
-        return min(asked, room, room if most is None else most)
+        return None
 
     def _late(self, request: Request, deadline_ms: int, entry: Entry, now: float, gate: Gate) -> Refusal:
         if deadline_ms < 1:

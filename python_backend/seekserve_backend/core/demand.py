@@ -37,7 +37,7 @@ class Demand:
         share = price_ms / (1000.0 * memory_s)
         by_class = self.by_class
         by_class[name] = by_class[name] + share if name in by_class else share
-        self.share = sum(by_class.values())
+        self.share += share
         self.blocks += blocks
         if self.requests:
             self.usual_price_ms += _GAIN * (price_ms - self.usual_price_ms)

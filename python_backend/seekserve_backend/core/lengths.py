@@ -17,10 +17,11 @@ class OutputLengths:
         return self._means.get((request_class, bucket), self._unseen)[0]
 
     def observe(self, request_class: str, bucket: str, tokens: int) -> None:
-        mean, count = self._means.get((request_class, bucket), self._unseen)
+        key = (request_class, bucket)
+        mean, count = self._means.get(key, self._unseen)
         gain = max(self._gain, 1.0 / (count + 1))
         self._error += self._gain * (abs(tokens - mean) - self._error)
-        self._means[request_class, bucket] = (mean + gain * (tokens - mean), count + 1)
+        self._means[key] = (mean + gain * (tokens - mean), count + 1)
 
     @property
     def error_tokens(self) -> float | None:

@@ -33,7 +33,7 @@ from .types import StepReport
 __all__ = ["PacedGate"]
 
 _SLOW = 2.0
-_LEAST_STAY = 0.5
+_LEAST_STAY = 0.25
 
 
 class PacedGate:
@@ -46,12 +46,16 @@ class PacedGate:
         self._lengths: dict[str, int] = {}
         self._held_tokens = 0.0
         """KV tokens that requests in the engine are expected to come to."""
-        self._held = Turnover(start_tokens=options.start_output_tokens, gain=options.length_gain)
+        self._turnover = Turnover(start_tokens=options.start_output_tokens, gain=options.length_gain)
+        self._held_blocks = 0
+        """Reserved by requests in the engine."""
         self._capacity_blocks = kv.capacity_blocks
         self._room_tokens = options.kv_share * kv.capacity_blocks * kv.block_tokens
         self._long: str | None = None
         """The long prompt that the engine is reading."""
         self._floor_ms = 0.0
+        self._token_share_ms = 0.0
+        """Engine time of a token of an answer: its part of the step."""
         self._asked = Demand()
         self._harm_left = 0.0
         """Urgent requests that long offline prompts may still cost."""
@@ -117,9 +121,11 @@ class PacedGate:
         self.prepare(entry)
         if entry.is_offline:
             return self._judge_offline(entry, now)
+        options = self._options
         if not entry.was_routed:
             self._note_asked(entry, now)
-        self._harm_left = min(self._harm_left + self._options.offline_harm, self._options.offline_harm_cap_requests)
+        if self._harm_left < options.offline_harm_cap_requests:
+            self._harm_left += options.offline_harm
         rung = self.ladder.rung
         if (rung.shed_by_priority or rung.critical_only) and not entry.is_probe:
             by_rung = self._shed_by_rung(entry, rung)
@@ -138,14 +144,21 @@ class PacedGate:
 
     def _waits_too_long(self, entry: Entry, now: float) -> Refusal | None:
         """For its class, though its first token would come in time. It starts once there is any credit."""
-        ahead_ms = self.engine.bias * self._tenants.ahead_ms(entry) - self._credit_ms
-        wait_ms = max(ahead_ms / self._prefill_share, self._slot_wait_ms(entry), self._class_wait_ms(entry))
+        tenants = self._tenants
+        wait_ms = (self.engine.bias * tenants.ahead_ms(entry) - self._credit_ms) / self._share
+        missing = tenants.urgent + 1 - (self._most_running - self.engine.count)
+        if missing > 0:
+            turn_ms = entry.expected_tokens * self.engine.decode_ms() / max(self._most_running, 1)
+            wait_ms = max(wait_ms, missing * turn_ms)
+        if self._shares is not None and not self._shares.is_plain:
+            wait_ms = max(wait_ms, self._class_wait_ms(self._shares, entry))
         over_ms = 1000.0 * (now - entry.queue_due_s) + max(0.0, wait_ms)
         if over_ms <= 0.0:
             return None
         most_ms = 1000.0 * (entry.queue_due_s - entry.arrival_s)
         return Refusal(
             code=ErrorCode.OVERLOADED,
+            why=Why.TOO_LATE,
             reason=f"{self._tenants.urgent} requests are waiting: it would wait about {over_ms:.0f} ms longer than the "
             f"{most_ms:.0f} ms that class {entry.request_class} may",
             wait_ms=over_ms,
@@ -188,12 +201,13 @@ class PacedGate:
             self._look()
         price_ms, tenants = entry.price_ms, self._tenants
         short_ms = bias * (tenants.ahead_ms(entry) + price_ms) - self._credit_ms
+        dear_ms = 0.0
         if price_ms > self._asked.usual_price_ms:
-            short_ms += self._options.dear_cushion * bias * self._dearness_ms(entry, now)
-        wait_ms = short_ms / self._share
-        slots, blocks = self._most_running - engine.count, self._capacity_blocks - self._held.blocks
+            dear_ms = self._options.dear_cushion * bias * self._dearness_ms(entry, now)
+        wait_ms = (short_ms + dear_ms) / self._share
+        slots, blocks = self._most_running - engine.count, self._capacity_blocks - self._held_blocks
         if tenants.urgent >= slots or tenants.urgent_blocks + entry.need_blocks > blocks:
-            wait_ms = max(wait_ms, self._room_ms(entry, slots, blocks))
+            wait_ms = max(wait_ms, self._room_ms(entry, slots, blocks) + dear_ms / self._share)
         if self._shares is not None and not self._shares.is_plain:
             wait_ms = max(wait_ms, self._class_wait_ms(self._shares, entry))
         return (wait_ms if wait_ms > 0.0 else 0.0) + self._read_ms(entry) + self._next_decode_ms
@@ -206,17 +220,18 @@ class PacedGate:
 
     def _room_ms(self, entry: Entry, free_slots: int, free_blocks: int) -> float:
         """Until as many slots and blocks have changed hands as it and those before it lack. Longer for one that will
-        hold them longer than usual: for one of these several others could be served."""
-        asked, luck, held_ms, wait_ms = self._asked, self._options.wait_margin, 1000.0 * self._held_s, 0.0
+        take more of the engine than usual: for one of these several others could be served."""
+        asked, luck, held_ms, wait_ms = self._asked, self._options.wait_margin, self._held_ms, 0.0
         slots, blocks = self._tenants.requests_ahead(entry)
         slots, blocks = slots + 1 - free_slots, blocks + entry.need_blocks - free_blocks
         if slots > 0:
-            per_ms = self._most_running / held_ms + self._ramp.growth_per_ms(slots)
-            wait_ms = (
-                (slots + luck * math.sqrt(slots))
-                / per_ms
-                * max(_LEAST_STAY, entry.expected_tokens / max(asked.usual_tokens, 1.0))
-            )
+            per_ms = self._most_running / held_ms
+            if self._ramp.is_rising:
+                per_ms += self._ramp.growth_per_ms(slots)
+            bias, token_ms = self.engine.bias, self._token_share_ms
+            usual_ms = bias * asked.usual_price_ms + token_ms * asked.usual_tokens
+            whole_ms = bias * entry.price_ms + token_ms * entry.expected_tokens
+            wait_ms = (slots + luck * math.sqrt(slots)) / per_ms * max(_LEAST_STAY, whole_ms / max(usual_ms, 1e-9))
         if blocks > 0:
             stay = max(_LEAST_STAY, entry.need_blocks * entry.expected_tokens / max(asked.usual_stay, 1.0))
             late_blocks = blocks + luck * math.sqrt(blocks * entry.need_blocks)
@@ -252,6 +267,8 @@ class PacedGate:
         self._next_decode_ms, self._carried_ms = engine.next_decode_ms(), engine.carried_ms()
         by_target = 1.0 - self._next_decode_ms / self.target_ms
         self._share = max(self._options.min_prefill_share, min(by_target, engine.most_prefill_share()))
+        self._held_ms = self._turnover.tokens_per_end * engine.token_ms
+        """How long a request holds its slot and its cache."""
         self._seen = engine.revision
 
     def _shed_by_rung(self, entry: Entry, rung: Rung) -> Refusal | None:
@@ -283,25 +300,16 @@ class PacedGate:
         """Urgent work that arrives over what the engine can take at its target: above 1 some must be refused."""
         engine, asked, memory_s = self.engine, self._asked, self._options.demand_memory_s
         prompts = engine.bias * asked.share / self._prefill_share
-        cache = asked.blocks * self._held_s / (memory_s * self._capacity_blocks)
+        cache = asked.blocks * self._held_ms / (1000.0 * memory_s * self._capacity_blocks)
         return self._faded(now) * max(prompts, cache)
 
     def _slot_demand_at(self, now: float) -> float:
         """The same of batch slots: too few while the engine is new."""
-        return (
-            self._faded(now)
-            * self._asked.requests
-            * self._held_s
-            / (self._options.demand_memory_s * self._most_running)
-        )
+        asked_s = 1000.0 * self._options.demand_memory_s
+        return self._faded(now) * self._asked.requests * self._held_ms / (asked_s * self._most_running)
 
     def _faded(self, now: float) -> float:
         return math.exp(min(self._asked.at_s - now, 0.0) / self._options.demand_memory_s)
-
-    @property
-    def _held_s(self) -> float:
-        """How long a request holds its slot and its cache."""
-        return self._held.tokens_per_end * self.engine.token_ms / 1000.0
 
     # Queue
 
@@ -348,28 +356,23 @@ class PacedGate:
         # What the floor owes goes first: urgent prompts would else always be there before it.
         entry = self._next_by_floor(reserve) if tenants.offline else None
         if entry is None and tenants.urgent:
-            entry = self._next_urgent(reserve)
+            head = tenants.first_urgent() if reserve.shares.is_plain else self._next_urgent_of_classes(reserve)
+            if head is None or head.is_probe:
+                entry = head if head is not None and reserve.fits(head) else None
+            elif self._credit_ms > 0.0 and self._may_go(head, reserve):
+                entry = head
         if entry is None and tenants.offline:
             entry = self._next_offline(reserve, now)
         if entry is None:
             return None
         self._lengths[entry.lane] -= 1
-        tenants.remove(entry)
         cost_ms = self.engine.bias * entry.price_ms
         self._credit_ms -= cost_ms
-        tenants.charge(entry.tenant, cost_ms)
+        tenants.take(entry, cost_ms)
         if entry.is_offline:
             had_ms = self._floor_ms - self._whole_ms(entry)
             self._floor_ms = max(had_ms, -self._options.offline_floor_cap_ms)
         return entry
-
-    def _next_urgent(self, reserve: Reserve) -> Entry | None:
-        if not reserve.shares.is_plain:
-            return self._next_urgent_of_classes(reserve)
-        head = self._tenants.first_urgent()
-        if head is None or head.is_probe:
-            return head if head is not None and reserve.fits(head) else None
-        return head if self._credit_ms > 0.0 and self._may_go(head, reserve) else None
 
     def _next_urgent_of_classes(self, reserve: Reserve) -> Entry | None:
         """Where classes have limits: who waits for its class alone does not hold up the others."""
@@ -421,12 +424,8 @@ class PacedGate:
         engine = self.engine
         if self._seen != engine.revision:
             self._look()
-        return (
-            max(0.0, self._read_ms(entry) - self._least_deadline_ms)
-            / 1000.0
-            * self._asked.requests
-            / self._options.demand_memory_s
-        )
+        late_s = max(0.0, self._read_ms(entry) - self._least_deadline_ms) / 1000.0
+        return late_s * self._asked.requests / self._options.demand_memory_s
 
     def _may_go(self, entry: Entry, reserve: Reserve) -> bool:
         """Held back while prompts enough are in the engine: more would wait there, out of our order. Of long ones, one
@@ -451,7 +450,7 @@ class PacedGate:
         self._held_tokens += entry.prompt_tokens + entry.expected_tokens
         if entry.prompt_tokens > self._options.long_prompt_tokens:
             self._long = entry.id
-        self._held.started(entry)
+        self._held_blocks += entry.need_blocks
         self.engine.start(entry)
 
     # Engine
@@ -459,15 +458,16 @@ class PacedGate:
     def observe(self, report: StepReport) -> None:
         engine = self.engine
         engine.observe(report)
-        self._held.made(report.decode_tokens + len(report.firsts))
+        self._turnover.made(report.decode_tokens + len(report.firsts))
         for id in report.firsts:
             if engine.first_token(id) and self._long == id:
                 self._long = None
         if report.step_ms <= 0.0:
             return
+        decode_ms = engine.decode_ms()
+        self._token_share_ms = decode_ms / max(engine.count, 1)
         self.target_ms = self._step_target_ms()
-        decode_ms = min(engine.decode_ms(), report.step_ms)
-        left_ms = max(self.target_ms - decode_ms, self._options.min_prefill_share * self.target_ms)
+        left_ms = max(self.target_ms - min(decode_ms, report.step_ms), self._options.min_prefill_share * self.target_ms)
         self._credit_ms = min(self._credit_ms + left_ms, self._credit_cap_ms)
         # Saved up only while somebody waits for it; what offline work got for nothing counts as had.
         most_ms = self._options.offline_floor_cap_ms if self._tenants.offline else 0.0
@@ -476,14 +476,14 @@ class PacedGate:
     def ended(self, entry: Entry, tokens: int) -> None:
         if not self.engine.end(entry.id):
             return
-        self._held.ended(entry)
+        self._held_blocks -= entry.need_blocks
+        self._turnover.ended()
         if self._long == entry.id:
             self._long = None
         count = self.engine.count
         if tokens:
             self.outputs.observe(entry.request_class, entry.bucket, tokens)
-            share_ms = self.engine.decode_ms() / count if count else 0.0
-            self._tenants.charge(entry.tenant, tokens * share_ms)
+            self._tenants.charge(entry.tenant, tokens * self._token_share_ms)
         self._held_tokens = max(0.0, self._held_tokens - entry.prompt_tokens - entry.expected_tokens)
         if not count:
             self._held_tokens, self._credit_ms = 0.0, self._credit_cap_ms

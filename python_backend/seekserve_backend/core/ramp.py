@@ -42,8 +42,10 @@ class Ramp:
             self._limit = limit
         return int(limit)
 
+    @property
+    def is_rising(self) -> bool:
+        return self._limit != math.inf
+
     def growth_per_ms(self, requests: int) -> float:
-        """How fast the limit rises until so many more requests may run."""
-        if self._limit == math.inf:
-            return 0.0
+        """How fast the limit rises until so many more requests may run; it must be rising."""
         return requests / (1000.0 * self._doubling_s * math.log2(1.0 + requests / self._limit))

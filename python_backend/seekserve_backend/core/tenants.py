@@ -11,7 +11,7 @@ import heapq
 import itertools
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 
 from .entry import Entry
@@ -114,6 +114,12 @@ class Tenants:
             self.urgent += 1
             self.urgent_blocks += entry.need_blocks
 
+    def take(self, entry: Entry, cost_ms: float) -> None:
+        """It goes, at its tenant's expense."""
+        self.remove(entry)
+        tenant = self._all[entry.tenant]
+        tenant.served_ms += cost_ms / tenant.weight
+
     def remove(self, entry: Entry) -> None:
         tenant = self._all[entry.tenant]
         if entry.is_offline:
@@ -166,12 +172,11 @@ class Tenants:
 
     def first_urgent(self) -> Entry | None:
         """Whose turn it is, and first in its tenant's line."""
-        waiting: Collection[Tenant] = self._all.values()
-        if len(self._all) > 1:
-            waiting = [tenant for tenant in waiting if tenant.urgent]
-        for tenant in waiting if len(waiting) < 2 else (min(waiting, key=_served_ms),):
-            return tenant.first_urgent()
-        return None
+        if len(self._all) == 1:
+            (only,) = self._all.values()
+            return only.first_urgent()
+        waiting = [tenant for tenant in self._all.values() if tenant.urgent]
+        return min(waiting, key=_served_ms).first_urgent() if waiting else None
 
     def first_offline(self, may_go: Callable[[Entry], bool]) -> Entry | None:
         waiting = [tenant for tenant in self._all.values() if tenant.offline]
