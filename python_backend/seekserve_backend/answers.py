@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from .engines.port import Sampling
 
@@ -54,9 +55,8 @@ class Inbound:
         return len(self.text if self.text is not None else self.messages or b"")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
-    """One response. `finish_reason` on the last one only."""
+class Chunk(NamedTuple):
+    """One response. `finish_reason` on the last one only. A tuple, because one is made for each token and client."""
 
     text: str
     completion_tokens: int
