@@ -118,12 +118,13 @@ def test_a_second_connection_takes_over_from_the_first() -> None:
     with running(service(lambda: engine)) as made:
         first = ask(made, **WISH)
         until(lambda: engine.is_held and bool(first.text))
-        second = come_back(made, token_of(first), first.text)
+        text = first.text
+        second = come_back(made, token_of(first), text)
         line = error(first)
         assert (line.code, "another connection" in line.reason) == (ErrorCode.CANCELLED, True)
         engine.go_on()
         assert finish_reason(second) == "stop"
-        assert first.text + second.text == TEXT
+        assert text + second.text == TEXT
 
 
 def test_unknown_foreign_and_late_tokens_are_told_apart_by_nobody() -> None:
