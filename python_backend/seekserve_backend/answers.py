@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from .engines.port import Guide, Sampling
 
@@ -68,9 +69,8 @@ class Inbound:
         return len(self.messages or b"") + len(self.chat_options or b"")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
-    """One response. `finish_reason` on the last one only."""
+class Chunk(NamedTuple):
+    """One response. `finish_reason` on the last one only. A tuple, because one is made for each token and client."""
 
     text: str
     completion_tokens: int

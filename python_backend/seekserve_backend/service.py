@@ -169,6 +169,7 @@ class Service:
         self._tokens = (variant.encode, variant.vocabulary)
         self._prefixes = _prefix_index(self._loop.info)  # the new engine's cache is empty
         self._sharing.begin_anew()
+        self._streams.forget_paused()
 
     def replace_policy(self, policy: Policy) -> None:
         """Between two steps of the engine; nothing that was accepted is dropped."""

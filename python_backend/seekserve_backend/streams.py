@@ -92,6 +92,13 @@ class Streams:
                 desk.thrown_out += (live,)
         self.let_go_thrown_out()
 
+    def forget_paused(self) -> None:
+        """Another model takes over, which would not go on as the old one; the lock is held."""
+        kept = self._desk.kept
+        for token, live in kept.kept():
+            if live.work is not None and live.work.is_paused:
+                kept.drop(token)
+
     def replace_policy(self, policy: Policy) -> None:
         with self._desk.cond:
             self._desk.thrown_out += self._desk.kept.replace(policy.resume)

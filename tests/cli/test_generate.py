@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "client"))
@@ -184,6 +185,18 @@ def test_a_server_that_goes_away_in_the_middle_exits_4_with_the_text_kept(server
     assert (code, out) == (4, "half\n")
     assert err.startswith("error: ")
     assert err.count("\n") == 1
+
+
+def test_a_broken_connection_does_not_show_in_the_output(server: Running, tmp_path: Path) -> None:
+    def breaks(call: Call) -> Iterator[Any]:
+        if "resume_token" in call.inputs():
+            yield chunk("5 🙂", final=True, finish="stop", tokens=3, prompt_tokens=9)
+            return
+        yield chunk("8", token="t0k")
+        call.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+
+    server.triton.script = breaks
+    assert run(tmp_path, "x", "--url", server.url, "--reconnects", "1")[:2] == (0, "85 🙂\n")
 
 
 def test_a_silent_server_is_given_up_after_the_timeout(server: Running, tmp_path: Path) -> None:

@@ -177,6 +177,8 @@ def test_an_id_that_is_alive_cannot_be_offered_again(make_scheduler: Make, accep
     scheduler = make_scheduler()
     if phase is Phase.INTAKE:
         scheduler.offer("r", prompt_bytes=1, request_class=None, now=0.0)
+    elif phase is Phase.JOINED:
+        scheduler.asides.join("r", 0.0)
     else:
         accept(scheduler, "r")
     if phase is Phase.RUNNING:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.service.fakes import RecordingSink, service
 from tests.service.sharing_world import SCRIPT, CountingEngine, with_options
+from tests.service.test_exchange import ended, variant
 from tests.service.test_service import ask, error, finish_reason, running, until
 
 from seekserve_backend.answers import Chunk, Inbound
@@ -117,12 +118,13 @@ def test_a_second_connection_takes_over_from_the_first() -> None:
     with running(service(lambda: engine)) as made:
         first = ask(made, **WISH)
         until(lambda: engine.is_held and bool(first.text))
-        second = come_back(made, token_of(first), first.text)
+        text = first.text
+        second = come_back(made, token_of(first), text)
         line = error(first)
         assert (line.code, "another connection" in line.reason) == (ErrorCode.CANCELLED, True)
         engine.go_on()
         assert finish_reason(second) == "stop"
-        assert first.text + second.text == TEXT
+        assert text + second.text == TEXT
 
 
 def test_unknown_foreign_and_late_tokens_are_told_apart_by_nobody() -> None:
@@ -327,6 +329,18 @@ def test_a_return_to_paused_work_may_be_refused_and_tried_again() -> None:
         second = come_back(made, token_of(first), text)
         assert finish_reason(second) == "stop"
         assert text + second.text == TEXT
+
+
+def test_a_paused_stream_does_not_go_on_with_another_model() -> None:
+    engine = ReadingEngine()
+    engine.pause_at = 9
+    with running(service(lambda: engine, with_policy=PAUSING)) as made:
+        first = ask(made, **WISH)
+        until(lambda: engine.is_held and bool(first.text))
+        text = lose(first)
+        until(lambda: made.stats().snapshot.terminals["cancelled"] == 1)
+        ended(made.exchange(variant(lambda: CountingEngine(b"another")), 60.0), made)
+        assert error(come_back(made, token_of(first), text)).field == "resume_token"
 
 
 @pytest.mark.parametrize("works_on", [True, False])
