@@ -337,6 +337,31 @@ def test_every_refusal_is_counted_under_its_code(make_scheduler: Make) -> None:
     assert (snapshot.offered, snapshot.terminals["refused"], snapshot.intake) == (3, 3, 0)
 
 
+def test_ends_are_counted_by_class_and_a_made_up_class_is_nobody_s(make_scheduler: Make, accept: Accept) -> None:
+    scheduler = make_scheduler()
+    accept(scheduler, "done")
+    assert released(scheduler) == ["done"]
+    end(scheduler, "done")
+    scheduler.offer("x", prompt_bytes=1, request_class="made up by a client", now=0.0)
+    scheduler.offer("y", prompt_bytes=1, request_class="offline", now=0.0)
+    scheduler.reject("y", 0.0)  # its tokens turned out to be none
+    scheduler.count_unreadable()
+    scheduler.check_integrity()
+    snapshot = scheduler.snapshot()
+    assert {key: n for key, n in snapshot.ended_by_class.items() if n} == {
+        ("interactive", "finished"): 1,
+        ("offline", "refused"): 1,
+        ("unknown", "refused"): 2,
+    }
+    assert {key: n for key, n in snapshot.refused_by_why.items() if n} == {
+        ("offline", "invalid", "invalid"): 1,
+        ("unknown", "invalid", "invalid"): 2,
+    }
+    assert snapshot.admitted_by_class == {"interactive": 1, "offline": 0}
+    assert snapshot.terminals["failed"] == 0
+    assert snapshot.ended_by_class["offline", "expired"] == 0, "a zero for a rate to rise from"
+
+
 def test_the_same_calls_give_the_same_answers_byte_for_byte(make_scheduler: Make) -> None:
     def play() -> str:
         scheduler = make_scheduler(classes=TWO_CLASSES, max_batch_size=2)

@@ -39,7 +39,7 @@ policy:
   kind: paced
   default_class: chat
   classes:
-    chat: {{priority: 0, max_queue_requests: 100, deadline_ms: 4000, tpot_slo_ms: 75}}
+    chat: {{priority: 0, max_queue_requests: 100, deadline_ms: 60000, tpot_slo_ms: 1000}}
     offline: {{priority: 1, max_queue_requests: 100, deadline_ms: 60000, is_offline: true}}
   breaker: {{faults_in_a_row: 2}}
 monitoring:

@@ -18,7 +18,7 @@ from seekserve.server.metrics import Sample, parse_metrics
 from seekserve_backend.contract.metric_names import BOOKS, FAMILIES, FAMILY, PREFIX, Kind
 
 MODEL = TINY
-LOAD_S = 12.0
+LOAD_S = 8.0
 CLIENTS = 12
 ENDINGS = ("_bucket", "_sum", "_count")
 # They need a cache that is looked up, or an engine that says more of itself, or a fault.

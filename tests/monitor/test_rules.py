@@ -13,6 +13,7 @@ import yaml
 from tests.monitor.prometheus_world import MISSING
 from tests.monitor.subjects import subject
 
+from seekserve.monitor.check import expressions
 from seekserve.monitor.files import all_alerts, files_of
 from seekserve_backend.contract.policy import POLICY_KINDS
 
@@ -255,10 +256,9 @@ def test_alerts_go_where_they_should(tmp_path: Path, labels: tuple[str, ...], re
     assert (done.returncode, done.stdout.strip()) == (0, receivers)
 
 
-def test_every_query_of_the_dashboard_is_promql(tmp_path: Path) -> None:
-    from seekserve.monitor.check import expressions
-
-    board = json.loads((write(tmp_path) / "grafana/dashboards/seekserve.json").read_text("utf-8"))
+@pytest.mark.parametrize("kind", ["paced", "fcfs"])
+def test_every_query_of_the_dashboard_is_promql(tmp_path: Path, kind: str) -> None:
+    board = json.loads((write(tmp_path, kind) / "grafana/dashboards/seekserve.json").read_text("utf-8"))
     rules = [{"record": f"panel:query_{n}:x", "expr": expr} for n, (_, expr) in enumerate(expressions(board))]
     (tmp_path / "panels.yml").write_text(yaml.safe_dump({"groups": [{"name": "g", "rules": rules}]}), encoding="utf-8")
     done = run("promtool", "check", "rules", "panels.yml", cwd=tmp_path)

@@ -41,12 +41,12 @@ class Metrics:
         *,
         instance: str = "",
         observations: Callable[[int], list[Observation]] = lambda _most: [],
-        process: str = str(os.getpid()),
+        process: str | None = None,
         clock: Callable[[], float] = time.monotonic,
         unix_time: Callable[[], float] = time.time,
     ) -> None:
         self._utils = utils
-        self._common = {"model": model, "process": process}
+        self._common = {"model": model, "process": process or str(os.getpid())}
         self._instance = instance
         self._observations = observations
         self._clock = clock
