@@ -24,6 +24,7 @@ _SWITCHES = ("thinking", "enable_thinking")
 _GIVEN = ("messages", "tools", "add_generation_prompt", "bos_token", "eos_token", *_SWITCHES, "reasoning_effort")
 # Where a template serialises the arguments itself, it must get them decoded; else as the text that they are.
 _WANTS_DECODED_ARGUMENTS = re.compile(r"arguments['\"]?\]?\s*\|\s*tojson")
+_ASKS_FOR_NONE = re.compile(r"content['\"]?\]?\s+is\s+(?:not\s+)?none", re.IGNORECASE)
 _TOOL_ROLE = re.compile(r"['\"]tool['\"]")
 
 Protect = Callable[[str, str, str], str]
@@ -108,7 +109,7 @@ class ChatTemplate:
             role = "system"
         texts = {key: value for key, value in message.items() if key not in ("role", "tool_calls")}
         out: Message = {"role": role, **_mapped(texts, lambda text: protect(text, role, "messages"))}
-        if out["content"] is None and "none" not in self._text.lower():
+        if out["content"] is None and not _ASKS_FOR_NONE.search(self._text):
             out["content"] = ""
         if "tool_calls" in message:
             out["tool_calls"] = [self._call(call, protect) for call in message["tool_calls"]]

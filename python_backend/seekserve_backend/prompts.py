@@ -20,12 +20,10 @@ from .text.chat.conversation import Message, parse_messages
 from .text.chat.errors import ChatError
 from .text.chat.formats import BuiltInFormat, built_in_format
 from .text.chat.options import ChatOptions, parse_options
+from .text.chat.wording import CHAT_TEXTS_FILE
 from .text.reasoning import THINK_END, THINK_START
 
-__all__ = ["CHAT_TEXTS_FILE", "PromptEncoder"]
-
-CHAT_TEXTS_FILE = "chat_texts.json"
-"""Beside tokenizer.json: the sentences of the release's own encoder, where the build found one."""
+__all__ = ["PromptEncoder"]
 
 
 class PromptEncoder:
@@ -52,6 +50,9 @@ class PromptEncoder:
         self._control_in_answers = ControlTexts(t for t in control if t not in (THINK_START, THINK_END))
         self._model = model
         self._format = self._chat_format(folder, family)
+        self._no_chat = None if self._format is not None else "it ships no chat template; send text_input instead"
+        if isinstance(self._format, BuiltInFormat):
+            self._no_chat = self._format.missing_tokens(control)
 
     def encode(self, inbound: Inbound) -> tuple[int, ...]:
         """Token ids with one BOS. Raises InvalidInput for what the client can mend."""
@@ -85,8 +86,8 @@ class PromptEncoder:
         return [token_id for piece in protection.pieces(prompt) for token_id in self._ids(piece)]
 
     def _rendered(self, messages: list[Message], options: ChatOptions) -> tuple[Protection, str]:
-        if self._format is None:
-            raise InvalidInput("messages", self._named("it ships no chat template; send text_input instead"))
+        if self._format is None or self._no_chat is not None:
+            raise InvalidInput("messages", self._named(self._no_chat or ""))
         try:
             protection = Protection(_texts([messages, list(options.tools), options.template_kwargs, options.schema]))
             if isinstance(self._format, BuiltInFormat):

@@ -164,6 +164,10 @@ def test_errors_name_the_model_and_the_field(encoders: dict[str, Any], tmp_path:
         encoders["V3"].encode(chat(HELLO, tools=[tool]))
     assert caught.value.field == "tools"
     assert caught.value.reason.startswith("model 'm': its chat template knows no tools")
+    v41 = encoder(tmp_path / "v41", family="deepseek_v4_1")  # the tokenizer is not that of V4.1
+    with pytest.raises(InvalidInput, match=r"'m': the format of DeepSeek-V4.1 needs the token '<｜System｜>'"):
+        v41.encode(chat(HELLO))
+    assert v41.encode(Inbound(text=b"raw"))
     bare = encoder(tmp_path / "bare", family="deepseek_v3")
     with pytest.raises(InvalidInput, match="model 'm': it ships no chat template"):
         bare.encode(chat(HELLO))

@@ -101,3 +101,16 @@ def test_metaspace_says_whether_a_space_is_put_first(scheme: str, strips: bool) 
 def test_any_other_tokenizer_is_refused_by_name(decoder: Any) -> None:
     with pytest.raises(ValueError, match="WordPiece" if decoder else "are none"):
         TokenBytes.from_tokenizer_json(tokenizer_json({"a": 0}, decoder))
+
+
+def test_the_tags_of_reasoning_and_calls_are_shown_even_when_they_are_special() -> None:
+    data = {
+        "model": {"vocab": {"a": 0}},
+        "decoder": {"type": "ByteLevel"},
+        "added_tokens": [
+            {"id": 1, "content": "</think>", "special": True},
+            {"id": 2, "content": "<eos>", "special": True},
+        ],
+    }
+    vocabulary = TokenBytes.from_tokenizer_json(data)
+    assert [vocabulary.get(n) for n in range(3)] == [b"a", b"</think>", b""]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seekserve.errors import CheckpointError
+from seekserve_backend.text.chat.formats import built_in_format
 
 from .config import CONFIG_FILE, ModelConfig, parse_config, read_json
 from .families import Identity, identify, missing_fields
@@ -31,7 +32,7 @@ from .layout import LATENT, MAX_TENSORS, Block, expected_tensors, layout
 from .parameters import Parameters, count_parameters
 from .precision import examine_precision, packing, weight_of_scale
 from .quantization import Quantization, from_modelopt
-from .tokenizer import TokenizerFacts, read_tokenizer
+from .tokenizer import TOKENIZER_CONFIG, TokenizerFacts, read_tokenizer
 
 __all__ = ["ModelFacts", "read_checkpoint", "tensor_locations", "verify"]
 
@@ -172,6 +173,10 @@ def _identify(
     if config is None:
         return Identity(architecture="unknown", family="unknown", title=f"unknown (no usable {CONFIG_FILE})"), ()
     identity = identify(config, tokenizer.chat_template, findings, CONFIG_FILE)
+    if tokenizer.chat_template is None:
+        built_in = built_in_format(identity.family)
+        served = f"chats are rendered as {built_in.title} has them" if built_in else "only raw prompts can be served"
+        findings.note("chat-template-missing", TOKENIZER_CONFIG, f"has no chat_template; {served}")
     if missing_fields(config, identity.architecture, findings, CONFIG_FILE):
         return identity, ()
     check_rope(config, identity.architecture, CONFIG_FILE, findings)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from .config import ModelConfig, read_json, token_ids
 from .findings import Collector
 
-__all__ = ["TokenizerFacts", "read_tokenizer"]
+__all__ = ["TOKENIZER_CONFIG", "TokenizerFacts", "read_tokenizer"]
 
 GENERATION: Final = "generation_config.json"
 TOKENIZER_CONFIG: Final = "tokenizer_config.json"
@@ -82,8 +82,6 @@ def _check(facts: TokenizerFacts, config: ModelConfig | None, findings: Collecto
             TOKENIZER_CONFIG,
             f"model_max_length {tokens:,} is below max_position_embeddings {limit:,}; it does not limit the engine",
         )
-    if facts.chat_template is None:
-        findings.note("chat-template-missing", TOKENIZER_CONFIG, "has no chat_template; only raw prompts can be served")
 
 
 def _optional(path: Path, findings: Collector) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from seekserve.plan.deployment import Deployment
 from seekserve.plan.plan import Plan
 from seekserve_backend.contract.bundle import TRTLLM_ARGS_FILE, Bundle, Parallel, TrtllmSpec
 
+from .chat_texts import read_chat_texts
 from .existing import judge_existing
 from .llm_args import Args, gpus_per_node, nested, yaml_text
 from .outcome import BuildOutcome, BuildWish
@@ -41,14 +42,17 @@ def build_trtllm_pytorch(wish: BuildWish, plan: Plan, source: Source, *, progres
     _check_cache_format(plan, source.folder)
     args, warnings = settled_args(wish.trtllm, plan)
     bundle = _describe(wish, plan, source, args)
+    chat = read_chat_texts(source.folder, source.facts.family, source.checkpoint.tokenizer.chat_template)
     texts = {TRTLLM_ARGS_FILE: yaml_text(nested(args.values), _comments(deployment))}
+    if chat.content is not None:
+        texts[chat.file] = chat.content
     outcome = BuildOutcome(
         bundle=bundle,
         status="dry-run",
         copies=source.copies,
         texts=texts,
         needs=_needs(source, wish, bundle, deployment),
-        warnings=warnings,
+        warnings=(*warnings, *chat.warnings),
     )
     return _write(wish, outcome, progress)
 

@@ -5,7 +5,8 @@ engines, is read as what it means today; any other version is refused with the c
 
     bundle/
       bundle.json
-      tokenizer/      tokenizer.json, tokenizer_config.json, and generation_config.json (`trtllm-engine`)
+      tokenizer/      tokenizer.json, tokenizer_config.json, and generation_config.json (`trtllm-engine`),
+                      chat_texts.json (releases that ship an encoder instead of a chat template)
       weights/        config.json, generation_config.json, *.safetensors, index   (`reference`, `trtllm-pytorch`)
       engine/         config.json, rank0.engine, ...                              (`trtllm-engine`)
       llm_args.yaml   arguments of tensorrt_llm.LLM                               (`trtllm-*`)

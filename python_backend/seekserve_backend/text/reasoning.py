@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .markers import unfinished_from
-from .token_bytes import TokenBytes
+
+if TYPE_CHECKING:
+    from .token_bytes import TokenBytes
 
 __all__ = ["THINK_END", "THINK_START", "Piece", "PieceKind", "ReasoningSplit", "chat_state", "ends_in_thinking"]
 

@@ -11,8 +11,14 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from .reasoning import THINK_END, THINK_START
+from .tool_calls.dsml import DSML
+from .tool_calls.tokens import CALL_BEGIN, CALL_END, CALLS_BEGIN, CALLS_END, SEPARATOR
+
 __all__ = ["TokenBytes", "VocabKind"]
 
+# Whatever a tokenizer calls special: without these, reasoning and calls could not be told from the answer.
+_READ_BY_CLIENTS = frozenset({THINK_START, THINK_END, DSML, CALLS_BEGIN, CALLS_END, CALL_BEGIN, CALL_END, SEPARATOR})
 _FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SP_SPACE = "\u2581"
 
@@ -56,7 +62,7 @@ class TokenBytes:
         added = data.get("added_tokens") or []
         vocab.update({entry["id"]: entry["content"] for entry in added})
         pieces = [vocab.get(token_id) for token_id in range(max(vocab, default=-1) + 1)]
-        special = [entry["id"] for entry in added if entry.get("special")]
+        special = [entry["id"] for entry in added if entry.get("special") and entry["content"] not in _READ_BY_CLIENTS]
         return cls(pieces, special, kind, strips_leading_space=any(map(_strips, decoders)))
 
 

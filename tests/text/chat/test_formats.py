@@ -222,3 +222,15 @@ def test_the_release_s_own_sentences_take_the_place_of_ours() -> None:
     for texts in ({"other": "x"}, {"tools": "{tools.__class__}"}, {"tools": "{"}, {"schema": "{schema[0]}"}):
         with pytest.raises(ValueError, match=r"tools|schema"):
             found.with_texts(texts)
+
+
+def test_a_look_alike_of_a_token_is_shown_by_its_code_points() -> None:
+    """Group I1: the ASCII spelling is another token, or none."""
+    found = built_in_format(V4)
+    assert found is not None
+    assert found.missing_tokens([B, E, U, A, T, N]) is None
+    text = found.missing_tokens(["<|begin_of_sentence|>", E, U, A, T, N])
+    assert text is not None
+    assert "'<｜begin▁of▁sentence｜>' (U+003C U+FF5C U+2581 U+003E)" in text
+    assert text.endswith("but '<|begin_of_sentence|>' (U+003C U+007C U+005F U+003E)")
+    assert "does not have" in (found.missing_tokens([]) or "")

@@ -44,6 +44,7 @@ def test_what_is_asked_for(data: dict[str, Any], options: ChatOptions) -> None:
     [
         ([], "chat_options", "an object"),
         ({"toolz": []}, "chat_options", "'toolz' is not one of"),
+        ({"chat_template": "{{ x }}"}, "chat_options", "'chat_template' is not one of"),  # J2: never of a request
         ({"tools": {}}, "tools", "a list"),
         ({"tools": [{"type": "function"}]}, "tools", "tools[0] is not"),
         ({"tools": [{"type": "code", "function": {"name": "f"}}]}, "tools", "tools[0] is not"),

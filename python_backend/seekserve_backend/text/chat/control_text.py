@@ -8,6 +8,7 @@ that a tool fetched cannot make a conversation fail.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from itertools import pairwise
 
@@ -29,13 +30,14 @@ class ControlTexts:
         for token in self._tokens:
             self._by_key.setdefault(token[:_KEY_CHARS], []).append(token)
         self._key_lengths = sorted({len(key) for key in self._by_key})
+        self._maybe = _beginnings(self._by_key)
         self._firsts = {token[0] for token in self._tokens}
         self._lasts = {token[-1] for token in self._tokens}
         self._longest = max(map(len, self._tokens), default=0)
 
     def breaks(self, text: str) -> list[int]:
         """Where the text has to be cut so that no piece of it is, or helps to make up, a control token."""
-        cuts = {at + 1 for first in self._firsts for at in _all(text, first) if self._has_token(text, at)}
+        cuts = {found.end() for found in self._maybe.finditer(text) if self._has_token(text, found.start())}
         if self._begins_one_at_its_end(text):
             cuts.add(len(text))
         if self._ends_one_at_its_start(text):
@@ -89,8 +91,8 @@ class Protection:
         return prompt.replace(self.mark, "")
 
 
-def _all(text: str, char: str) -> Iterable[int]:
-    at = text.find(char)
-    while at >= 0:
-        yield at
-        at = text.find(char, at + 1)
+def _beginnings(keys: Iterable[str]) -> re.Pattern[str]:
+    """The first character of whatever begins like a key; a search of its own, because long texts have many of them."""
+    firsts = "".join(sorted({re.escape(key[0]) for key in keys}))
+    rests = "|".join(sorted({re.escape(key[1:]) for key in keys}))
+    return re.compile(f"[{firsts}](?=(?:{rests}))" if firsts else r"(?!)")

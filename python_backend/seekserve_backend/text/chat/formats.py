@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -11,12 +11,14 @@ from .conversation import Message
 from .dsml_text import Plain
 from .errors import ChatError
 from .options import ChatOptions
+from .tokens import ASSISTANT, BOS, EOS, SYSTEM, USER
 from .v4 import V4, V41, render_v4
 from .v32 import render_v32
 from .wording import V4_WORDING, V32_WORDING, V41_WORDING, Wording, with_texts
 
 __all__ = ["BuiltInFormat", "built_in_format"]
 
+_TOKENS = (BOS, EOS, USER, ASSISTANT, THINK_START, THINK_END)
 _Render = Callable[[Sequence[Message], ChatOptions, Wording, Plain], str]
 
 
@@ -28,6 +30,20 @@ class BuiltInFormat:
     render_text: _Render
     wording: Wording
     has_effort: bool
+    tokens: tuple[str, ...] = _TOKENS
+    """What the tokenizer has to have as single tokens."""
+
+    def missing_tokens(self, added_tokens: Collection[str]) -> str | None:
+        """What is wrong with a tokenizer's added tokens, with the look-alike that it may have; None if nothing is."""
+        missing = [token for token in self.tokens if token not in added_tokens]
+        if not missing:
+            return None
+        near = next((token for token in added_tokens if _look(token) == _look(missing[0])), None)
+        hint = "" if near is None else f", but {near!r} ({_code_points(near)})"
+        return (
+            f"the format of {self.title} needs the token {missing[0]!r} ({_code_points(missing[0])}), "
+            f"which its tokenizer does not have{hint}"
+        )
 
     def render(self, messages: Sequence[Message], options: ChatOptions, plain: Plain) -> str:
         """The prompt, with exactly one BOS, up to where the answer begins. Raises ChatError."""
@@ -56,7 +72,11 @@ _V4 = BuiltInFormat(
     title="DeepSeek-V4", render_text=partial(render_v4, dialect=V4), wording=V4_WORDING, has_effort=True
 )
 _V41 = BuiltInFormat(
-    title="DeepSeek-V4.1", render_text=partial(render_v4, dialect=V41), wording=V41_WORDING, has_effort=True
+    title="DeepSeek-V4.1",
+    render_text=partial(render_v4, dialect=V41),
+    wording=V41_WORDING,
+    has_effort=True,
+    tokens=(*_TOKENS, SYSTEM),
 )
 _BY_FAMILY = {
     "deepseek_v3_2": _V32,
@@ -68,6 +88,15 @@ _BY_FAMILY = {
 def built_in_format(family: str | None) -> BuiltInFormat | None:
     """`family`: as the bundle has it, read from the checkpoint's files."""
     return _BY_FAMILY.get(family or "")
+
+
+def _look(token: str) -> str:
+    """The bars and gaps of DeepSeek's tokens look like ASCII and are not."""
+    return token.replace("\uff5c", "|").replace("\u2581", "_")
+
+
+def _code_points(token: str) -> str:
+    return " ".join(dict.fromkeys(f"U+{ord(char):04X}" for char in token if not char.isalpha()))
 
 
 def _as_system(message: Message) -> Message:

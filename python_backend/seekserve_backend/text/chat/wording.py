@@ -11,7 +11,10 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
-__all__ = ["V4_WORDING", "V32_WORDING", "V41_WORDING", "Wording", "with_texts"]
+__all__ = ["CHAT_TEXTS_FILE", "V4_WORDING", "V32_WORDING", "V41_WORDING", "Wording", "with_texts"]
+
+CHAT_TEXTS_FILE = "chat_texts.json"
+"""In a bundle, beside tokenizer.json: `texts`, the sentences of the release's own encoder, where the build found it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
