@@ -13,25 +13,27 @@ All side by side in one run, in front of one tritonserver with the synthetic eng
 First: the time to the first token, and what gateway and bare add to that of raw gRPC bytes (the aim: at most twice as
 much). Then: tokens/s of the gateway over those of `direct` (the aim: at least 0.7), at the pace of an engine (25.9 ms a
 step with 64 requests, DeepSeek-V3 on 8 x H200), and with one that costs nothing, where only Python on the same cores is
-left.
+left. And how soon the server has heard of a client that left, answered or queued (the aim: 200 ms).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import gatewaylib
-from benchlib import Ratio, paired, percentile, seekserve, server, synthetic_bundle, workspace
-from gatewaylib import run_load
+from benchlib import Ratio, paired, seekserve, server, synthetic_bundle, workspace
+from gatewaylib import Client, run_load, run_turns
 from seekserve_backend.contract.step_model import StepModel
 
 PACE = StepModel(
@@ -40,7 +42,13 @@ PACE = StepModel(
     attention_ms_per_token2=0.0,
     source="DeepSeek-V3 on 8 x H200, predicted",
 )
-FREE, PACED = "free", "paced"
+FREE, PACED, SINGLE = "free", "paced", "single"
+ONE_AT_A_TIME = {
+    "kind": "static",
+    "max_running": 1,
+    "classes": {"interactive": {"priority": 0, "max_queue_requests": 1, "deadline_ms": 60_000}},
+}
+"""One request runs, one waits, the next is refused: so whoever leaves makes room that can be seen."""
 EVENT = (
     'data: {"id":"cmpl-00000000000000000000000000000000","object":"text_completion","created":1796008042,'
     '"model":"free","choices":[{"index":0,"text":" the","logprobs":null,"finish_reason":null}],"usage":null}\n\n'
@@ -64,18 +72,16 @@ def started(*command: object, stream: str) -> Iterator[str]:
         process.wait(30)
 
 
-def first_ms(kind: str, url: str, requests: int) -> float:
-    return percentile(run_load(kind, url, FREE, streams=1, requests=requests, tokens=2).first_ms, 0.5)
-
-
 def overheads(direct: str, bare: str, gateway: str, *, rounds: int, requests: int) -> None:
-    """In turns, after one uncounted round."""
-    ways = (("raw", direct), ("direct", direct), ("http", bare), ("http", gateway))
-    figures = [[first_ms(kind, url, requests) for kind, url in ways] for _ in range(rounds + 1)][1:]
+    """Medians over the turns of each round; every way is asked in every turn."""
+    figures = []
+    for _ in range(rounds):
+        rows = run_turns(direct, FREE, (bare, gateway), requests=requests)
+        figures.append([statistics.median(column) for column in zip(*rows, strict=True)])
     raw_ms, direct_ms, bare_ms, gateway_ms = (statistics.median(column) for column in zip(*figures, strict=True))
     print(
-        f"first token at concurrency 1 (p50, medians of {rounds} rounds): raw gRPC {raw_ms:.2f} ms, typed client "
-        f"{direct_ms:.2f} ms, bare proxy {bare_ms:.2f} ms, gateway {gateway_ms:.2f} ms"
+        f"first token at concurrency 1 (p50, {rounds} rounds of {requests} turns): raw gRPC {raw_ms:.2f} ms, typed "
+        f"client {direct_ms:.2f} ms, bare proxy {bare_ms:.2f} ms, gateway {gateway_ms:.2f} ms"
     )
     for name, ratios in (
         ("time to first token, gateway / bare proxy", sorted(g / b for _, _, b, g in figures)),
@@ -84,11 +90,41 @@ def overheads(direct: str, bare: str, gateway: str, *, rounds: int, requests: in
         print(f"{name}: ratio {statistics.median(ratios):.2f} (min {ratios[0]:.2f}, max {ratios[-1]:.2f})", flush=True)
 
 
+def leaving(gateway: str, *, rounds: int) -> None:
+    """From the moment a client closes its connection to the moment the server gives its place to another."""
+    running_ms, queued_ms = [], []
+    for _ in range(rounds):
+        first = Client(gateway, SINGLE)
+        first.read_event()
+        second = Client(gateway, SINGLE)
+        time.sleep(0.1)  # it has arrived in the queue by then
+        status = Client(gateway, SINGLE).status()
+        assert status == 429, status
+        left_s = time.perf_counter()
+        first.leave()
+        second.read_event()
+        running_ms.append((time.perf_counter() - left_s) * 1000)
+        third = Client(gateway, SINGLE)
+        time.sleep(0.1)
+        left_s = time.perf_counter()
+        third.leave()
+        while (another := Client(gateway, SINGLE)).is_refused():
+            another.leave()
+        queued_ms.append((time.perf_counter() - left_s) * 1000)
+        for client in (second, another):
+            client.leave()
+        time.sleep(0.4)
+    for name, values in (("while it is answered", running_ms), ("while it is queued", queued_ms)):
+        print(
+            f"a client that leaves {name} has made room after {statistics.median(values):.0f} ms "
+            f"(min {min(values):.0f}, max {max(values):.0f}, {rounds} rounds; the aim: 200)",
+            flush=True,
+        )
+
+
 def rates(name: str, direct: str, gateway: str, model: str, args: argparse.Namespace, requests: int) -> Ratio:
     def rate(kind: str, url: str) -> Callable[[], float]:
-        return lambda: (
-            run_load(kind, url, model, streams=args.streams, requests=requests, tokens=args.tokens).tokens_per_s
-        )
+        return lambda: run_load(kind, url, model, streams=args.streams, requests=requests, tokens=args.tokens)
 
     return paired(name, rate("http", gateway), rate("direct", direct), pairs=args.pairs)
 
@@ -98,7 +134,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=100, help="of each answer")
-    parser.add_argument("--requests", type=int, default=300, help="for each median of first tokens")
+    parser.add_argument("--requests", type=int, default=300, help="turns in each round of first tokens")
     parser.add_argument("--first-token-only", action="store_true")
     args = parser.parse_args()
     with workspace() as folder:
@@ -106,6 +142,9 @@ def main() -> None:
         repository, backends = folder / "repository", folder / "backends"
         seekserve("render", synthetic_bundle(folder / "free", name=FREE), "--out", repository)
         seekserve("render", synthetic_bundle(folder / "paced", name=PACED, step_model=PACE), "--out", repository)
+        (folder / "one.json").write_text(json.dumps(ONE_AT_A_TIME))
+        single = synthetic_bundle(folder / "single", name=SINGLE, step_model=PACE)
+        seekserve("render", single, "--out", repository, "--policy", folder / "one.json")
         seekserve("install-backend", backends)
         tail = 'data: {"usage":{"completion_tokens": 2}}\n\ndata: [DONE]\n\n'
         with server(repository, backends, folder) as launch:
@@ -113,6 +152,7 @@ def main() -> None:
             bare_command = (gatewaylib.__file__, "bare", direct, FREE, 2, EVENT, tail)
             gateway_command = ("-m", "seekserve", "gateway", "--port", 0, "--backend", direct)
             with started(*gateway_command, stream="stderr") as gateway:
+                leaving(gateway, rounds=2 * args.pairs)
                 with started(*bare_command, stream="stdout") as bare:
                     overheads(direct, bare, gateway, rounds=args.pairs, requests=args.requests)
                 if args.first_token_only:

@@ -3,8 +3,10 @@
     python gatewaylib.py raw    HOST:PORT MODEL STREAMS REQUESTS TOKENS
     python gatewaylib.py direct HOST:PORT MODEL STREAMS REQUESTS TOKENS
     python gatewaylib.py http   HOST:PORT MODEL STREAMS REQUESTS TOKENS
+    python gatewaylib.py turns  HOST:PORT MODEL REQUESTS TOKENS HTTP-HOST:PORT...
 
-Prints one JSON object. Every answer is held to its length, so a rate is never one of fewer tokens.
+Prints one JSON object. Every answer is held to its length, so a rate is never one of fewer tokens. `turns` asks by gRPC
+and at each HTTP address in turn, one request at a time, so that all see the same noise.
 """
 
 from __future__ import annotations
@@ -14,16 +16,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 PROMPT = "Count from 1 to 100."
-
-
-@dataclass(frozen=True)
-class Load:
-    tokens_per_s: float
-    first_ms: tuple[float, ...]
 
 
 Ask = Callable[[], Awaitable[float]]
@@ -41,7 +38,8 @@ async def spread(ask: Ask, *, streams: int, requests: int) -> tuple[float, list[
     return time.perf_counter() - started, firsts
 
 
-async def direct(url: str, model: str, streams: int, requests: int, tokens: int) -> tuple[float, list[float]]:
+@asynccontextmanager
+async def direct(url: str, model: str, tokens: int) -> AsyncIterator[Ask]:
     from seekserve.client import AsyncClient, GenerateRequest
 
     request = GenerateRequest(prompt=PROMPT, max_tokens=tokens, min_tokens=tokens)
@@ -56,11 +54,11 @@ async def direct(url: str, model: str, streams: int, requests: int, tokens: int)
             assert stream.completion.completion_tokens == tokens, stream.completion.completion_tokens
             return first
 
-        await ask()
-        return await spread(ask, streams=streams, requests=requests)
+        yield ask
 
 
-async def raw(url: str, model: str, streams: int, requests: int, tokens: int) -> tuple[float, list[float]]:
+@asynccontextmanager
+async def raw(url: str, model: str, tokens: int) -> AsyncIterator[Ask]:
     """The bytes of gRPC alone, nothing read of them: what every way to the server has in common."""
     import grpc
 
@@ -77,11 +75,11 @@ async def raw(url: str, model: str, streams: int, requests: int, tokens: int) ->
                 first = first or time.perf_counter() - started
             return first
 
-        await ask()
-        return await spread(ask, streams=streams, requests=requests)
+        yield ask
 
 
-async def http(url: str, model: str, streams: int, requests: int, tokens: int) -> tuple[float, list[float]]:
+@asynccontextmanager
+async def http(url: str, model: str, tokens: int) -> AsyncIterator[Ask]:
     host, _, port = url.rpartition(":")
     body = json.dumps(
         {
@@ -112,33 +110,94 @@ async def http(url: str, model: str, streams: int, requests: int, tokens: int) -
         idle.append((reader, writer))
         return first
 
-    await ask()
-    outcome = await spread(ask, streams=streams, requests=requests)
-    for _, writer in idle:
-        writer.close()
-    return outcome
+    try:
+        yield ask
+    finally:
+        for _, writer in idle:
+            writer.close()
 
 
-def run_load(kind: str, url: str, model: str, *, streams: int, requests: int, tokens: int) -> Load:
-    """Runs this file as a process."""
+async def load(kind: str, url: str, model: str, streams: int, requests: int, tokens: int) -> dict[str, object]:
+    async with {"direct": direct, "http": http}[kind](url, model, tokens) as ask:
+        await ask()
+        wall_s, firsts = await spread(ask, streams=streams, requests=requests)
+    return {"wall_s": wall_s, "tokens": len(firsts) * tokens}
+
+
+async def turns(url: str, model: str, requests: int, tokens: int, addresses: Sequence[str]) -> dict[str, object]:
+    async with AsyncExitStack() as stack:
+        ways = [await stack.enter_async_context(way(url, model, tokens)) for way in (raw, direct)]
+        ways += [await stack.enter_async_context(http(address, model, tokens)) for address in addresses]
+        for ask in ways * 20:
+            await ask()
+        return {"first_ms": [[1000 * await ask() for ask in ways] for _ in range(requests)]}
+
+
+def run_turns(url: str, model: str, addresses: Sequence[str], *, requests: int) -> list[list[float]]:
+    """First tokens in ms: a row for each turn, of raw gRPC, the typed client, and each address."""
+    rows: list[list[float]] = _run("turns", url, model, requests, 2, *addresses)["first_ms"]
+    return rows
+
+
+def run_load(kind: str, url: str, model: str, *, streams: int, requests: int, tokens: int) -> float:
+    """Tokens/s."""
+    data = _run(kind, url, model, streams, requests, tokens)
+    return float(data["tokens"]) / float(data["wall_s"])
+
+
+def _run(*arguments: object) -> dict[str, Any]:
+    """This file as a process."""
     import subprocess
 
-    arguments = (kind, url, model, streams, requests, tokens)
-    done = subprocess.run(
-        [sys.executable, __file__, *map(str, arguments)], check=True, stdout=subprocess.PIPE, timeout=300
-    )
-    data = json.loads(done.stdout)
-    return Load(tokens_per_s=data["tokens"] / data["wall_s"], first_ms=tuple(data["first_ms"]))
+    command = [sys.executable, __file__, *map(str, arguments)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=300)
+    data: dict[str, Any] = json.loads(done.stdout)
+    return data
 
 
 def main() -> None:
     import uvloop
 
-    kind, url, model = sys.argv[1:4]
-    streams, requests, tokens = map(int, sys.argv[4:7])
-    load = {"raw": raw, "direct": direct, "http": http}[kind]
-    wall_s, firsts = uvloop.run(load(url, model, streams, requests, tokens))
-    print(json.dumps({"wall_s": wall_s, "tokens": len(firsts) * tokens, "first_ms": [f * 1000 for f in firsts]}))
+    kind, url, model, *rest = sys.argv[1:]
+    if kind == "turns":
+        work = turns(url, model, int(rest[0]), int(rest[1]), rest[2:])
+    else:
+        streams, requests, tokens = map(int, rest)
+        work = load(kind, url, model, streams, requests, tokens)
+    print(json.dumps(uvloop.run(work)))
+
+
+class Client:
+    """One streamed request by hand, on a socket that can be closed at any moment."""
+
+    def __init__(self, url: str, model: str) -> None:
+        import socket
+
+        host, _, port = url.rpartition(":")
+        body = json.dumps({"model": model, "prompt": PROMPT, "max_tokens": 2000, "min_tokens": 2000, "stream": True})
+        head = f"POST /v1/completions HTTP/1.1\r\nhost: {url}\r\ncontent-length: {len(body)}\r\n\r\n"
+        self._socket = socket.create_connection((host, int(port)), 30)
+        self._socket.sendall((head + body).encode())
+
+    def status(self) -> int:
+        code = int(self._socket.recv(1 << 16)[9:12])
+        self._socket.close()
+        return code
+
+    def read_event(self) -> None:
+        while b"data: " not in self._socket.recv(1 << 16):
+            pass
+
+    def is_refused(self) -> bool:
+        """Whether a refusal comes within a moment; what is accepted says nothing before its first token."""
+        self._socket.settimeout(0.02)
+        try:
+            return self._socket.recv(16)[9:12] == b"429"
+        except TimeoutError:
+            return False
+
+    def leave(self) -> None:
+        self._socket.close()
 
 
 class BareProxy:

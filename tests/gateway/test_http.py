@@ -222,6 +222,33 @@ def test_a_client_that_leaves_is_cancelled_at_the_backend(
     assert server.last.was_cancelled
 
 
+def test_a_stream_that_outlasts_the_drain_time_ends_with_a_word(server: Running, start: Start) -> None:
+    gateway = start(drain_timeout_s=1.0)
+
+    def endless(call: Call) -> Iterator[Any]:
+        yield chunk("first")
+        call.hang()
+
+    server.triton.script = endless
+    leaver = Leaver(gateway, {**CHAT, "stream": True})
+    text = leaver.socket.recv(12)
+    gateway.stop()
+    while data := leaver.socket.recv(1 << 16):
+        text += data
+    assert b"first" in text
+    assert b'"code": "not_serving"' in text
+    assert b"[DONE]" not in text
+    leaver.leave()
+    assert server.last.is_ended.wait(PATIENCE_S)
+    assert server.last.was_cancelled
+
+
+def test_half_a_character_is_the_requests_fault(gateway: RunningGateway) -> None:
+    body = b'{"model": "m", "messages": [{"role": "user", "content": "\\ud800"}]}'
+    answer = gateway.client.post("/v1/chat/completions", content=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid")
+
+
 def test_deadlines_travel_down_and_the_whole_time_is_kept_here(server: Running, gateway: RunningGateway) -> None:
     gateway.chat(x_deadline_ms="1234")
     assert server.last.inputs()["deadline_ms"][2] == (1234).to_bytes(4, "little")

@@ -27,6 +27,11 @@ def test_load_is_read_from_the_backends_own_metrics() -> None:
     assert loads["other"] == Load(running=1)
 
 
+def test_the_newer_names_mean_the_same() -> None:
+    text = 'seekserve_max_running_requests{model="m"} 32\nseekserve_pressure_ratio{model="m"} 0.5\n'
+    assert loads_of(text)["m"] == Load(slots=32, pressure=0.5)
+
+
 def test_the_score_rises_with_everything_that_makes_a_request_wait() -> None:
     base = Load(waiting=2, running=8, slots=32, pressure=0.5)
     worse = [

@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 from tests.live.conftest import TINY, Server
 from tests.live.test_safety import settled_counts
 
 from seekserve.data import task_file, tiny_checkpoint_folder
+
+openai = pytest.importorskip("openai", reason="not installed: openai (the test extra, from Python 3.11)")
 
 SUM = [{"role": "user", "content": "What is 37 + 48?"}]
 RECITAL = json.loads(task_file("reciting").read_text(encoding="utf-8").splitlines()[0])

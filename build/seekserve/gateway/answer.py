@@ -36,6 +36,13 @@ __all__ = ["Answering", "Desk"]
 
 _log = logging.getLogger(__name__)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_STOPPING = Problem(
+    status=503,
+    code="not_serving",
+    message="the gateway is stopping, and the time for running answers is over",
+    kind="not_serving",
+    retry_after_ms=1000,
+)
 _NOT_RESUMABLE = Problem(
     status=400,
     code="invalid",
@@ -97,6 +104,8 @@ class Answering:
             await reply.problem(error.problem)
         except ClientLeft:
             reply.note(Problem(status=499, code="left", message="the client left", kind="left"))
+        except asyncio.CancelledError:  # the time to drain is over: no request ends without a word
+            await reply.problem(_STOPPING)
         except Exception:
             _log.exception("request %s failed", record.request_id)
             await reply.problem(_INTERNAL)

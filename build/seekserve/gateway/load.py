@@ -8,9 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Load", "read_load"]
+__all__ = ["FAMILIES", "PRESSURES", "Load", "read_load"]
 
 _PREFIX = "seekserve_"
+# With the names of older servers, which do not end in the unit.
+_SLOTS = ("max_running_requests", "max_running")
+_PRESSURES = ("pressure_ratio", "pressure")
+_REQUESTS = ("queue_requests", "intake_requests", "running_requests")
+FAMILIES = tuple(_PREFIX + name for name in (*_REQUESTS, *_SLOTS, *_PRESSURES))
+"""All that is read; the rest of a server's metrics is not looked at."""
+PRESSURES = tuple(_PREFIX + name for name in _PRESSURES)
+"""Of which each instance has its own."""
 _SLOTS_WHEN_UNKNOWN = 64.0
 
 
@@ -44,6 +52,6 @@ def read_load(samples: Mapping[str, float]) -> Load:
     return Load(
         waiting=(of("queue_requests") or 0.0) + (of("intake_requests") or 0.0),
         running=of("running_requests") or 0.0,
-        slots=of("max_running", "max_running_requests"),
-        pressure=of("pressure"),
+        slots=of(*_SLOTS),
+        pressure=of(*_PRESSURES),
     )

@@ -23,6 +23,8 @@ from seekserve.gateway.tracing import make_tracer
 
 __all__ = ["Gateway", "run"]
 
+_BACKLOG = 2048
+
 
 class Gateway:
     """Bound when made (`url` is then known); `serve` runs until `stop` or a signal."""
@@ -114,6 +116,8 @@ def _bind(options: GatewayOptions) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((options.host, options.port))
+        # Now, so that whoever is told the address can connect; answers begin when every backend was looked at.
+        bound.listen(_BACKLOG)
     except OSError as error:
         bound.close()
         raise ConflictError(

@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 
-from seekserve.gateway.load import Load, read_load
+from seekserve.gateway.load import FAMILIES, PRESSURES, Load, read_load
 
 __all__ = ["loads_of", "scrape"]
 
@@ -20,8 +20,7 @@ _MOST_BYTES = 4 * 1024 * 1024
 async def scrape(url: str) -> Mapping[str, Load] | None:
     """None when the numbers cannot be had; off the event loop, as a slow endpoint must not hold up streams."""
     try:
-        text = await asyncio.to_thread(_get, url)
-        return loads_of(text)
+        return await asyncio.to_thread(lambda: loads_of(_get(url)))
     except (OSError, ValueError, http.client.HTTPException):
         return None
 
@@ -30,15 +29,13 @@ def loads_of(text: str) -> Mapping[str, Load]:
     """Prometheus text -> load by model, summed over instances and labels, of pressures the largest. Or ValueError."""
     from prometheus_client.parser import text_string_to_metric_families
 
+    # A server has a thousand lines and more, and reading them all once a second would be felt in every stream.
+    wanted = "\n".join(line for line in text.splitlines() if line.startswith(FAMILIES))
     sums: dict[str, dict[str, float]] = collections.defaultdict(lambda: collections.defaultdict(float))
-    for family in text_string_to_metric_families(text):
+    for family in text_string_to_metric_families(wanted):
         for sample in family.samples:
-            model = sample.labels.get("model")
-            if model is None or not sample.name.startswith("seekserve_"):
-                continue
-            of_model = sums[model]
-            # Instances share the requests, but each has a pressure of its own.
-            if sample.name == "seekserve_pressure":
+            of_model = sums[sample.labels.get("model", "")]
+            if sample.name in PRESSURES:
                 of_model[sample.name] = max(of_model[sample.name], sample.value)
             else:
                 of_model[sample.name] += sample.value
