@@ -31,7 +31,7 @@ from .types import StepReport
 __all__ = ["PacedGate"]
 
 _SLOW = 2.0
-_LEAST_STAY = 0.25
+_LEAST_STAY = 0.5
 
 
 class PacedGate:
