@@ -79,7 +79,7 @@ Read the targets with these in mind; none of them moved a target that was set be
 - On the first 4,000 rows of conversation, those that a sketch of this design was measured on, `paced` carried 12.96
   requests/s at 90 % where the sketch had 13.2, and 1.36x the cap tuned there (9.5; the sketch's best cap had 9.0).
 - The oracle is `paced` with true lengths, not an optimum: a ratio near 1 says that lengths are not what is missing.
-- Waits for slots and cache: `wait_margin` (1, 1.5 and 2 tried, and before that a plain factor from 0.7 to 4), the
+- Waits for slots and cache: `wait_margin` (1, 1.5, 2 and 3 tried, and before that a plain factor from 0.7 to 4), the
   shape of that wait (several tried) and the least weight of a short answer in it (0.25, 0.5 and 1 tried) were chosen on
   the first 50 s of the first half of conversation at 2x, 3x and 6x and on the first half of reasoning. `offline_harm`
   was set to 1 % once and not tuned. How speculation is paced and how tenants take turns brought no constant.

@@ -112,7 +112,7 @@ class PacedOptions:
     dear_cushion: float = 3.0
     """How many times what a prompt costs above the mean must be free before it is let in: one dear prompt keeps many
     cheap ones waiting. 0: all alike."""
-    wait_margin: float = 1.5
+    wait_margin: float = 2.0
     """Standard deviations by which a wait for slots or cache is taken to last longer than the mean: who ends when is a
     matter of luck."""
     kv_share: float = 0.95

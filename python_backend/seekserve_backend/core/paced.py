@@ -33,7 +33,7 @@ from .types import StepReport
 __all__ = ["PacedGate"]
 
 _SLOW = 2.0
-_LEAST_STAY = 0.25
+_LEAST_STAY = 0.5
 
 
 class PacedGate:
@@ -221,21 +221,22 @@ class PacedGate:
     def _room_ms(self, entry: Entry, free_slots: int, free_blocks: int) -> float:
         """Until as many slots and blocks have changed hands as it and those before it lack. Longer for one that will
         take more of the engine than usual: for one of these several others could be served."""
-        asked, luck, held_ms, wait_ms = self._asked, self._options.wait_margin, self._held_ms, 0.0
+        asked, luck, wait_ms = self._asked, self._options.wait_margin, 0.0
         slots, blocks = self._tenants.requests_ahead(entry)
         slots, blocks = slots + 1 - free_slots, blocks + entry.need_blocks - free_blocks
         if slots > 0:
-            per_ms = self._most_running / held_ms
+            per_ms = self._most_running / self._held_ms
             if self._ramp.is_rising:
                 per_ms += self._ramp.growth_per_ms(slots)
             bias, token_ms = self.engine.bias, self._token_share_ms
             usual_ms = bias * asked.usual_price_ms + token_ms * asked.usual_tokens
             whole_ms = bias * entry.price_ms + token_ms * entry.expected_tokens
-            wait_ms = (slots + luck * math.sqrt(slots)) / per_ms * max(_LEAST_STAY, whole_ms / max(usual_ms, 1e-9))
+            stay = whole_ms / usual_ms if usual_ms else 1.0
+            wait_ms = (slots + luck * math.sqrt(slots)) / per_ms * (stay if stay > _LEAST_STAY else _LEAST_STAY)
         if blocks > 0:
             stay = max(_LEAST_STAY, entry.need_blocks * entry.expected_tokens / max(asked.usual_stay, 1.0))
             late_blocks = blocks + luck * math.sqrt(blocks * entry.need_blocks)
-            wait_ms = max(wait_ms, late_blocks * held_ms / self._capacity_blocks * stay)
+            wait_ms = max(wait_ms, late_blocks * self._held_ms / self._capacity_blocks * stay)
         return wait_ms
 
     def _class_wait_ms(self, shares: Shares, entry: Entry) -> float:

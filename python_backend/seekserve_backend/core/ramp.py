@@ -19,7 +19,8 @@ class Ramp:
         self._since_s: float | None = None
         self._warm_s = 0.0
         self._limit = math.inf
-        """As of the last look at it; infinite while it does not rise."""
+        self.is_rising = False
+        """As of the last look at the limit."""
 
     def restart(self) -> None:
         self._since_s = None
@@ -27,7 +28,7 @@ class Ramp:
 
     def limit(self, now: float, *, is_slow: bool) -> int:
         """Requests that may run. Time while steps miss their target does not count."""
-        self._limit = math.inf
+        self.is_rising = False
         if self._warm_s == math.inf or self._doubling_s <= 0.0:
             return self._most
         if self._since_s is not None and not is_slow:
@@ -38,13 +39,8 @@ class Ramp:
         if limit >= self._most:
             self._warm_s = math.inf
             return self._most
-        if not is_slow:
-            self._limit = limit
+        self._limit, self.is_rising = limit, not is_slow
         return int(limit)
-
-    @property
-    def is_rising(self) -> bool:
-        return self._limit != math.inf
 
     def growth_per_ms(self, requests: int) -> float:
         """How fast the limit rises until so many more requests may run; it must be rising."""

@@ -481,7 +481,8 @@ class Scheduler:
         max_tokens = entry.max_tokens
         if entry.is_offline and rung.offline_max_tokens is not None:
             max_tokens = min(max_tokens, rung.offline_max_tokens)
-        return Release(entry.id, max_tokens, entry.waited_ms(now), rung.max_beam_width, rung.no_speculation)
+        waited_ms = 1000.0 * (now - entry.arrival_s) if now > entry.arrival_s else 0.0
+        return Release(entry.id, max_tokens, waited_ms, rung.max_beam_width, rung.no_speculation)
 
     def _end_waiting(self, entry: Entry, terminal: Terminal) -> None:
         """Ends an entry that holds no reserve any more."""
