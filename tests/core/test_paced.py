@@ -207,6 +207,25 @@ def test_the_ramp_lets_few_run_at_first_and_all_later() -> None:
     assert len(released(core, 100.0)) == 24
 
 
+def test_after_an_open_breaker_the_ramp_begins_anew() -> None:
+    core = scheduler(
+        paced={"ramp_doubling_s": 10.0, "credit_cap_ms": 1e9, "prefill_ahead_chunks": 1e6},
+        breaker={"faults_in_a_row": 1, "pause_s": 1.0, "probes": 1},
+    )
+    for now in (0.0, 100.0):
+        core.step(now, Signals())  # ramped up
+    ask(core, "ill", 100.0, prompt_tokens=10, deadline_ms=10_000_000)
+    assert released(core, 100.0) == ["ill"]
+    core.observe(StepReport(step_ms=1.0, ends=(End(id="ill", terminal=Terminal.FAILED),)), 100.1)
+    assert core.offer("probe", prompt_bytes=1, request_class=None, now=102.0) is None
+    ask(core, "probe", 102.0, prompt_tokens=10, deadline_ms=10_000_000)
+    assert released(core, 102.0) == ["probe"]
+    core.observe(StepReport(step_ms=1.0, ends=(End(id="probe", terminal=Terminal.FINISHED, tokens=1),)), 102.1)
+    for n in range(40):
+        ask(core, f"r{n}", 103.0, prompt_tokens=10, deadline_ms=10_000_000)
+    assert len(released(core, 103.0)) == 4
+
+
 def test_an_idle_engine_takes_offline_work_whatever_the_rung() -> None:
     core = scheduler(rungs=[{"at": 0.0, "stop_offline": True}], paced={"rung_up_s": 0.0, "offline_floor": 0.0})
     core.step(0.0, Signals())

@@ -56,6 +56,10 @@ class Gate(Protocol):
 
     def observe(self, report: StepReport) -> None: ...
 
+    def begin_anew(self) -> None:
+        """The engine failed and serves again: its caches are cold."""
+        ...
+
     @property
     def rung(self) -> Rung:
         """What the pressure asks of requests that start now."""

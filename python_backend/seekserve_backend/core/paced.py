@@ -474,6 +474,9 @@ class PacedGate:
         most_ms = self._options.offline_floor_cap_ms if self._tenants.offline else 0.0
         self._floor_ms = min(self._floor_ms + self._options.offline_floor * report.step_ms, most_ms)
 
+    def begin_anew(self) -> None:
+        self._ramp.restart()
+
     def ended(self, entry: Entry, tokens: int) -> None:
         if not self.engine.end(entry.id):
             return

@@ -70,6 +70,9 @@ class ReleaseGate:
     def observe(self, report: StepReport) -> None:
         """Steps teach this gate nothing."""
 
+    def begin_anew(self) -> None:
+        """A new engine takes as much as an old one."""
+
     def tick(self, reserve: Reserve, now: float) -> None:
         """Nothing here depends on time."""
 

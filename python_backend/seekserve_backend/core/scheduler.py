@@ -224,10 +224,17 @@ class Scheduler:
                 self._deadlines.discard(id)
                 self._books.close(entry, terminal)
             if terminal is _FINISHED:
-                self.breaker.ended(now, is_fault=False)
+                self._ended_well(now)
         if has_fault:  # one failure of the engine, however many requests it took along
             self.breaker.ended(now, is_fault=True)
         self._drain.observe(ended, now, is_busy=self._reserve.used_slots > 0)
+
+    def _ended_well(self, now: float) -> None:
+        """The last good probe closes the breaker; what comes in then meets an engine that is new, or was ill."""
+        was_closed = self.breaker.state is _CLOSED
+        self.breaker.ended(now, is_fault=False)
+        if not was_closed and self.breaker.state is _CLOSED:
+            self._gate.begin_anew()
 
     def cancel(self, id: str, now: float) -> Phase | None:
         """Returns the phase it was in, None when there is nothing to cancel.
