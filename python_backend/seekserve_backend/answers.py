@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .engines.port import Guide, Sampling
+from .engines.port import Sampling
 
 __all__ = ["Chunk", "Inbound", "InvalidInput"]
 
@@ -38,7 +38,6 @@ class Inbound:
     wants_num_output_tokens: bool = False
     wants_logprobs: bool = False
     beam_width: int = 1
-    guide: Guide | None = None
     request_class: str | None = None
     tenant: str = ""
     deadline_ms: int | None = None

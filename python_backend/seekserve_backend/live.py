@@ -123,5 +123,4 @@ class Live:
             stop_ids=() if inbound.end_id is None else (inbound.end_id,),
             wants_logprobs=inbound.wants_logprobs,
             beam_width=min(inbound.beam_width, release.max_beam_width or inbound.beam_width),
-            guide=inbound.guide,
         )
