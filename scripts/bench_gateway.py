@@ -6,8 +6,9 @@
 All side by side in one run, in front of one tritonserver with the synthetic engine:
 
 - `direct`: the typed asyncio gRPC client, without HTTP; `raw`: gRPC whose bytes nobody reads;
-- `bare`: an ASGI application without a framework that sends one fixed request over gRPC and streams the same bytes as
-  server-sent events, reading nothing of what it passes on: what any Python proxy costs at least;
+- `bare`: an ASGI application without a framework that does what has to be done and nothing else: body to tensors, text
+  to the same events, no check, no key, no log; `fixed`: one that sends a request and events made beforehand, whatever
+  was asked: the floor under any proxy in Python;
 - `gateway`: `seekserve gateway` as it is started by default, with its request log.
 
 First: the time to the first token, and what gateway and bare add to that of raw gRPC bytes (the aim: at most twice as
@@ -49,10 +50,6 @@ ONE_AT_A_TIME = {
     "classes": {"interactive": {"priority": 0, "max_queue_requests": 1, "deadline_ms": 60_000}},
 }
 """One request runs, one waits, the next is refused: so whoever leaves makes room that can be seen."""
-EVENT = (
-    'data: {"id":"cmpl-00000000000000000000000000000000","object":"text_completion","created":1796008042,'
-    '"model":"free","choices":[{"index":0,"text":" the","logprobs":null,"finish_reason":null}],"usage":null}\n\n'
-)
 
 
 @contextmanager
@@ -72,20 +69,20 @@ def started(*command: object, stream: str) -> Iterator[str]:
         process.wait(30)
 
 
-def overheads(direct: str, bare: str, gateway: str, *, rounds: int, requests: int) -> None:
+def overheads(direct: str, fixed: str, bare: str, gateway: str, *, rounds: int, requests: int) -> None:
     """Medians over the turns of each round; every way is asked in every turn."""
     figures = []
     for _ in range(rounds):
-        rows = run_turns(direct, FREE, (bare, gateway), requests=requests)
+        rows = run_turns(direct, FREE, (fixed, bare, gateway), requests=requests)
         figures.append([statistics.median(column) for column in zip(*rows, strict=True)])
-    raw_ms, direct_ms, bare_ms, gateway_ms = (statistics.median(column) for column in zip(*figures, strict=True))
-    print(
-        f"first token at concurrency 1 (p50, {rounds} rounds of {requests} turns): raw gRPC {raw_ms:.2f} ms, typed "
-        f"client {direct_ms:.2f} ms, bare proxy {bare_ms:.2f} ms, gateway {gateway_ms:.2f} ms"
-    )
+    medians = [statistics.median(column) for column in zip(*figures, strict=True)]
+    names = ("raw gRPC", "typed client", "fixed proxy", "bare proxy", "gateway")
+    shown = ", ".join(f"{name} {value:.2f} ms" for name, value in zip(names, medians, strict=True))
+    print(f"first token at concurrency 1 (p50, {rounds} rounds of {requests} turns): {shown}")
     for name, ratios in (
-        ("time to first token, gateway / bare proxy", sorted(g / b for _, _, b, g in figures)),
-        ("what is added to raw gRPC, gateway / bare proxy", sorted((g - r) / (b - r) for r, _, b, g in figures)),
+        ("time to first token, gateway / bare proxy", sorted(g / b for _, _, _, b, g in figures)),
+        ("what is added to raw gRPC, gateway / bare proxy", sorted((g - r) / (b - r) for r, _, _, b, g in figures)),
+        ("what is added to raw gRPC, gateway / fixed proxy", sorted((g - r) / (f - r) for r, _, f, _, g in figures)),
     ):
         print(f"{name}: ratio {statistics.median(ratios):.2f} (min {ratios[0]:.2f}, max {ratios[-1]:.2f})", flush=True)
 
@@ -146,15 +143,14 @@ def main() -> None:
         single = synthetic_bundle(folder / "single", name=SINGLE, step_model=PACE)
         seekserve("render", single, "--out", repository, "--policy", folder / "one.json")
         seekserve("install-backend", backends)
-        tail = 'data: {"usage":{"completion_tokens": 2}}\n\ndata: [DONE]\n\n'
         with server(repository, backends, folder) as launch:
             direct = launch.grpc_address
-            bare_command = (gatewaylib.__file__, "bare", direct, FREE, 2, EVENT, tail)
+            bare_command, fixed_command = ((gatewaylib.__file__, kind, direct, FREE, 2) for kind in ("bare", "fixed"))
             gateway_command = ("-m", "seekserve", "gateway", "--port", 0, "--backend", direct)
             with started(*gateway_command, stream="stderr") as gateway:
                 leaving(gateway, rounds=2 * args.pairs)
-                with started(*bare_command, stream="stdout") as bare:
-                    overheads(direct, bare, gateway, rounds=args.pairs, requests=args.requests)
+                with started(*fixed_command, stream="stdout") as fixed, started(*bare_command, stream="stdout") as bare:
+                    overheads(direct, fixed, bare, gateway, rounds=args.pairs, requests=args.requests)
                 if args.first_token_only:
                     return
                 for model, pace, requests in ((PACED, "at an engine's pace", 2), (FREE, "engine costs nothing", 4)):

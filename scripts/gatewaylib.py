@@ -201,18 +201,18 @@ class Client:
 
 
 class BareProxy:
-    """ASGI without anything: one fixed request, one fixed event for each response, of the size of the gateway's."""
+    """ASGI without a framework that does what has to be done and nothing else: body to tensors, text to events.
 
-    def __init__(self, target: str, model: str, tokens: int, event: bytes, tail: bytes) -> None:
-        from benchlib import encode_request
+    With a `fixed_request` not even that: it is sent whatever was asked, and one event made beforehand stands for every
+    response. That is the floor under every proxy in Python.
+    """
 
+    def __init__(self, target: str, fixed_request: bytes | None) -> None:
         self._target = target
-        self._request = encode_request(model, PROMPT, tokens, min_tokens=tokens)
-        self._event = event
-        self._tail = tail
-        self._call = None
+        self._fixed_request = fixed_request
+        self._call: Any = None
 
-    async def __call__(self, scope, receive, send) -> None:  # type: ignore[no-untyped-def]
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         import grpc
 
         if scope["type"] != "http":
@@ -220,33 +220,64 @@ class BareProxy:
         if self._call is None:
             self._channel = grpc.aio.insecure_channel(self._target)
             self._call = self._channel.unary_stream("/inference.GRPCInferenceService/ModelStreamInfer")
-        while (await receive()).get("more_body"):
-            pass
+        data = b""
+        while True:
+            message = await receive()
+            data += message["body"]
+            if not message.get("more_body"):
+                break
         headers = [(b"content-type", b"text/event-stream")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        async for _ in self._call(self._request):
-            await send({"type": "http.response.body", "body": self._event, "more_body": True})
-        await send({"type": "http.response.body", "body": self._tail})
+        fixed = self._fixed_request
+        request = self._request(data) if fixed is None else fixed
+        async for response in self._call(request):
+            event = self._event(response) if fixed is None else EVENT
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": TAIL})
+
+    @staticmethod
+    def _request(data: bytes) -> bytes:
+        from benchlib import encode_request
+
+        body = json.loads(data)
+        return encode_request(body["model"], body["prompt"], body["max_tokens"], min_tokens=body["min_tokens"])
+
+    @staticmethod
+    def _event(response: bytes) -> bytes:
+        from tritonclient.grpc import service_pb2
+
+        message = service_pb2.ModelStreamInferResponse.FromString(response).infer_response
+        text = message.raw_output_contents[0][4:].decode()
+        chunk = {**CHUNK, "choices": [{"index": 0, "text": text, "logprobs": None, "finish_reason": None}]}
+        return b"data: " + json.dumps(chunk).encode() + b"\n\n"
 
 
-def serve_bare() -> None:
-    """`python gatewaylib.py bare TARGET MODEL TOKENS EVENT TAIL`; prints its address."""
+CHUNK = {"id": "cmpl-" + "0" * 32, "object": "text_completion", "created": 1796008042, "model": "free", "usage": None}
+EVENT = b"data: " + json.dumps({**CHUNK, "choices": [{"index": 0, "text": " the"}]}).encode() + b"\n\n"
+TAIL = b'data: {"usage":{"completion_tokens": 2}}\n\ndata: [DONE]\n\n'
+
+
+def serve_bare(target: str, model: str, tokens: int, *, is_fixed: bool) -> None:
+    """`python gatewaylib.py bare|fixed TARGET MODEL TOKENS`; prints its address."""
     import socket
 
     import uvicorn
 
-    target, model, tokens, event, tail = sys.argv[2:7]
+    from benchlib import encode_request
+
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
+    bound.listen(64)
     print(f"127.0.0.1:{bound.getsockname()[1]}", flush=True)
-    app = BareProxy(target, model, int(tokens), event.encode(), tail.encode())
+    fixed_request = encode_request(model, PROMPT, tokens, min_tokens=tokens) if is_fixed else None
+    app = BareProxy(target, fixed_request)
     config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, loop="uvloop", http="httptools")
     uvicorn.Server(config).run(sockets=[bound])
 
 
 if __name__ == "__main__":
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    if sys.argv[1] == "bare":
-        serve_bare()
+    if sys.argv[1] in ("bare", "fixed"):
+        serve_bare(sys.argv[2], sys.argv[3], int(sys.argv[4]), is_fixed=sys.argv[1] == "fixed")
     else:
         main()

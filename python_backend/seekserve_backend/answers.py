@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .engines.port import Guide, Sampling
+from .engines.port import Sampling
 
 __all__ = ["Chunk", "Inbound", "InvalidInput"]
 
@@ -42,7 +42,6 @@ class Inbound:
     wants_num_output_tokens: bool = False
     wants_logprobs: bool = False
     beam_width: int = 1
-    guide: Guide | None = None
     request_class: str | None = None
     tenant: str = ""
     deadline_ms: int | None = None

@@ -337,7 +337,7 @@ def _check_engine_has(inbound: Inbound, info: EngineInfo) -> None:
         raise InvalidInput("beam_width", f"{inbound.beam_width} asked for, this {info.kind} engine has {beams}")
     if inbound.beam_width > 1 and inbound.sampling.temperature > 0:
         raise InvalidInput("beam_width", "beams are searched, not sampled; send 1, or no temperature")
-    if inbound.guide is not None and not info.has_guides:
+    if inbound.sampling.guide is not None and not info.has_guides:
         reason = f"this {info.kind} engine has no guided decoding; leave it out or send ''"
         raise InvalidInput("guided_decoding_guide_type", reason)
     if inbound.wants_logprobs and not info.has_logprobs:

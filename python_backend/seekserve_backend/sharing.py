@@ -52,7 +52,6 @@ class Sharing:
             self._epoch,
             options.across_tenants or inbound.tenant,
             inbound.sampling,
-            inbound.guide,
             inbound.max_tokens,
             inbound.stop_words,
             inbound.end_id,

@@ -148,7 +148,6 @@ class Work:
             stop_ids=() if inbound.end_id is None else (inbound.end_id,),
             wants_logprobs=inbound.wants_logprobs,
             beam_width=beam_width,
-            guide=inbound.guide,
         )
 
     @property

@@ -116,7 +116,11 @@ def test_they_reach_the_client_that_asked_and_no_other(stream: bool) -> None:
     [
         ({"wants_logprobs": True}, "return_log_probs", "this synthetic engine has none"),
         ({"beam_width": 2}, "beam_width", "2 asked for, this synthetic engine has no beams"),
-        ({"guide": Guide(kind="json", text="")}, "guided_decoding_guide_type", "no guided decoding"),
+        (
+            {"sampling": Sampling(guide=Guide(kind="json", text=""))},
+            "guided_decoding_guide_type",
+            "no guided decoding",
+        ),
     ],
     ids=str,
 )

@@ -95,7 +95,7 @@ def test_guides(sent: dict[str, str], expected: Any) -> None:
         with pytest.raises(InvalidInput, match=expected):
             read(tensors)
     else:
-        assert read(tensors).guide == expected
+        assert read(tensors).sampling.guide == expected
 
 
 def test_chat_options_go_with_messages_only() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import Any
 
 from tritonclient.grpc import service_pb2
@@ -23,6 +24,9 @@ FINAL_PARAMETER = "triton_final_response"
 WANT_EMPTY_FINAL_PARAMETER = "triton_enable_empty_final_response"
 
 _FIELD_OF_TENSOR = {"text_input": "prompt", "stop_words": "stop", "return_log_probs": "logprobs"}
+_FIELDS = frozenset(field.name for field in fields(GenerateRequest))
+_SENT = tuple((spec, name) for spec in INPUTS if (name := _FIELD_OF_TENSOR.get(spec.name, spec.name)) in _FIELDS)
+"""Inputs that a request has a field for."""
 # Never dropped in silence where a contract is older than this client.
 _OPTIONAL_IN_CONTRACT = ("heartbeat_ms", "resumable", "resume_token", "resume_from_bytes", "resume_cancel")
 _NUMBERS = {
@@ -41,9 +45,8 @@ def encode(request: GenerateRequest, model: str) -> service_pb2.ModelInferReques
         for name in _OPTIONAL_IN_CONTRACT
         if getattr(request, name) is not None and name not in INPUT_BY_NAME
     ]
-    for spec in INPUTS:
-        name = _FIELD_OF_TENSOR.get(spec.name, spec.name)
-        value = getattr(request, name, None)
+    for spec, name in _SENT:
+        value = getattr(request, name)
         if value is None or (name == "stop" and not value):
             continue
         try:

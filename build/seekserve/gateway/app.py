@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from seekserve.gateway.answer import Answering, Desk
 from seekserve.gateway.door import Door
@@ -30,7 +31,7 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 def make_app(
     options: GatewayOptions, keys: KeyRing, *, log: RequestLog, tracer: Tracer, ready: Callable[[Pool], None]
-) -> Starlette:
+) -> ASGIApp:
     """`ready(pool)` is called once every backend has been looked at, before the first request is taken."""
     pool = Pool(
         [Backend(spec, idle_timeout_s=options.idle_timeout_s) for spec in options.backends], route=options.route
@@ -52,22 +53,38 @@ def make_app(
             tracer.close()
             log.close()
 
-    return Starlette(
-        routes=[*_answering(desk), *_looking(desk)],
+    answering = _answering(desk)
+    looking = Starlette(
+        routes=[*(Route(path, route, methods=["POST"]) for path, route in answering.items()), *_looking(desk)],
         lifespan=lifespan,
         exception_handlers={HTTPException: _http_problem, ProblemError: _problem},
     )
+    return _Front(looking, answering)
 
 
-def _answering(desk: Desk) -> list[Route]:
-    def route(path: str, *, is_chat: bool | None, request_class: str | None = None) -> Route:
-        return Route(path, Answering(desk, path, is_chat=is_chat, request_class=request_class), methods=["POST"])
+class _Front:
+    """Answers go past the framework, whose layers would stand in front of every first token; all else goes through."""
 
-    return [
-        route("/v1/chat/completions", is_chat=True),
-        route("/v1/completions", is_chat=False),
-        route("/v1/batch/completions", is_chat=None, request_class="offline"),
-    ]
+    def __init__(self, app: ASGIApp, answering: Mapping[str, ASGIApp]) -> None:
+        self._app = app
+        self._answering = answering
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        await (self._answering.get(scope["path"], self._app) if is_post else self._app)(scope, receive, send)
+
+
+def _answering(desk: Desk) -> dict[str, ASGIApp]:
+    def route(path: str, *, is_chat: bool | None, request_class: str | None = None) -> tuple[str, ASGIApp]:
+        return path, Answering(desk, path, is_chat=is_chat, request_class=request_class)
+
+    return dict(
+        (
+            route("/v1/chat/completions", is_chat=True),
+            route("/v1/completions", is_chat=False),
+            route("/v1/batch/completions", is_chat=None, request_class="offline"),
+        )
+    )
 
 
 def _looking(desk: Desk) -> list[Route]:

@@ -18,9 +18,11 @@ Event = tuple[Choice, "Delta | None"]
 async def merged(choices: Sequence[Choice]) -> AsyncGenerator[Event, None]:
     """Raises the first error of any choice. Closing it, or an error, cancels all that still run."""
     if len(choices) == 1:
-        async with contextlib.aclosing(_events(choices[0])) as events:
-            async for event in events:
-                yield event
+        (choice,) = choices
+        async with contextlib.aclosing(choice.deltas()) as deltas:
+            async for delta in deltas:
+                yield choice, delta
+        yield choice, None
         return
     queue: asyncio.Queue[Event | BaseException] = asyncio.Queue(maxsize=4 * len(choices))
 

@@ -45,6 +45,16 @@ class EndReason(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Guide:
+    """Guided decoding: what the output must look like, whatever the model would rather say."""
+
+    kind: str
+    """One of GUIDE_KINDS."""
+    text: str
+    """The schema, expression or grammar; empty for json."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """Neutral by default: greedy, no penalties. Meanings as in transformers' logits processors."""
 
@@ -59,16 +69,8 @@ class Sampling:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     min_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guide:
-    """Guided decoding: what the output must look like, whatever the model would rather say."""
-
-    kind: str
-    """One of GUIDE_KINDS."""
-    text: str
-    """The schema, expression or grammar; empty for json."""
+    guide: Guide | None = None
+    """Asked only of engines that say `has_guides`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +87,6 @@ class EngineRequest:
     """Fill TokenEvent.logprobs; asked only of engines that say `has_logprobs`."""
     beam_width: int = 1
     """Above 1, up to EngineInfo.max_beam_width: the best of that many beams, all tokens with the last step."""
-    guide: Guide | None = None
-    """Asked only of engines that say `has_guides`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

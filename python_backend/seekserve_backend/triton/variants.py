@@ -131,16 +131,18 @@ def _inputs(inbound: Inbound, max_tokens: int, deadline_ms: int | None) -> Itera
     yield "stream", (inbound.stream,)
     if inbound.stop_words:
         yield "stop_words", tuple(word.encode() for word in inbound.stop_words)
-    neutral = Sampling()
+    neutral, guide = Sampling(), inbound.sampling.guide
     for field in dataclasses.fields(Sampling):
+        if field.name == "guide":
+            continue
         value = getattr(inbound.sampling, field.name)
         if field.name in inbound.sampling_given or value != getattr(neutral, field.name):
             yield field.name, (value,)
     optional = {
         "chat_options": inbound.chat_options,
         "end_id": inbound.end_id,
-        "guided_decoding_guide_type": None if inbound.guide is None else inbound.guide.kind.encode(),
-        "guided_decoding_guide": None if inbound.guide is None else inbound.guide.text.encode() or None,
+        "guided_decoding_guide_type": None if guide is None else guide.kind.encode(),
+        "guided_decoding_guide": None if guide is None else guide.text.encode() or None,
         "exclude_input_in_output": False if inbound.echo_prompt else None,
         "return_num_input_tokens": True if inbound.wants_num_input_tokens else None,
         "return_num_output_tokens": True if inbound.wants_num_output_tokens else None,

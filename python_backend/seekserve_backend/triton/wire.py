@@ -63,14 +63,13 @@ def read_request(request: Any, *, probe_key: str | None) -> Inbound:
         stream=reader.boolean("stream", False),
         stop_words=_stop_words(values.get("stop_words", [])),
         end_id=reader.integer("end_id", low=-1, unset=-1),
-        sampling=_sampling(reader),
+        sampling=_sampling(reader, _guide(values)),
         sampling_given=frozenset(name for name in SAMPLING_RANGES if reader.scalar(name) is not None),
         echo_prompt=not reader.boolean("exclude_input_in_output", True),
         wants_num_input_tokens=reader.boolean("return_num_input_tokens", False),
         wants_num_output_tokens=reader.boolean("return_num_output_tokens", False),
         wants_logprobs=reader.boolean("return_log_probs", False),
         beam_width=reader.integer("beam_width", low=1) or 1,
-        guide=_guide(values),
         request_class=reader.text("request_class"),
         tenant=reader.text("tenant") or "",
         deadline_ms=reader.integer("deadline_ms", low=1),
@@ -201,7 +200,7 @@ def _headers(parameters: Mapping[str, Any]) -> dict[str, str]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _sampling(reader: _Reader) -> Sampling:
+def _sampling(reader: _Reader, guide: Guide | None) -> Sampling:
     top_p = reader.number("top_p", 1.0, low=0.0, high=1.0)
     temperature = reader.number("temperature", 0.0, low=0.0, high=100.0)
     return Sampling(
@@ -214,6 +213,7 @@ def _sampling(reader: _Reader) -> Sampling:
         presence_penalty=reader.number("presence_penalty", 0.0, low=-2.0, high=2.0),
         frequency_penalty=reader.number("frequency_penalty", 0.0, low=-2.0, high=2.0),
         min_tokens=reader.integer("min_tokens", low=0) or 0,
+        guide=guide,
     )
 
 

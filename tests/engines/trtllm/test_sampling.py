@@ -72,7 +72,7 @@ def test_each_guide_becomes_its_keyword_and_is_refused_without_guided_decoding(
     guide: Guide, expected: dict[str, Any]
 ) -> None:
     assert guide_keywords(guide) == expected
-    asked = request(guide=guide)
+    asked = request(sampling=Sampling(guide=guide))
     assert "no guided decoding" in "".join(request_problems(asked, INFO))
     assert request_problems(asked, replace(INFO, has_guides=True)) == []
 

@@ -28,7 +28,8 @@ def test_tokens_arrive_in_steps_and_the_end_id_is_not_among_them(world: World) -
 def test_a_guide_is_passed_on_where_guided_decoding_is_switched_on(world: World) -> None:
     engine = world.start(guided_decoding_backend="xgrammar")
     assert engine.info.has_guides
-    run = Run(engine).add(request(guide=Guide(kind="regex", text="[0-9]+"))).until_ended("a")
+    wish = Sampling(guide=Guide(kind="regex", text="[0-9]+"))
+    run = Run(engine).add(request(sampling=wish)).until_ended("a")
     assert run.ends["a"].reason is EndReason.STOP
 
 

@@ -184,8 +184,8 @@ class TrtllmEngine:
 
     def _flight(self, request: EngineRequest) -> Flight:
         sampling = sampling_keywords(request, self._info, model_has_defaults=self._setup.model_has_defaults)
-        if request.guide is not None:
-            sampling["guided_decoding"] = self._package.guided_decoding(**guide_keywords(request.guide))
+        if (guide := request.sampling.guide) is not None:
+            sampling["guided_decoding"] = self._package.guided_decoding(**guide_keywords(guide))
         keywords: dict[str, Any] = {
             "sampling_params": self._package.sampling_params(**sampling),
             # Beams answer at their end, and an engine of trtllm-build crashes when a stream with log probabilities is

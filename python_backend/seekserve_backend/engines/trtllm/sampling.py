@@ -48,7 +48,7 @@ def request_problems(request: EngineRequest, info: EngineInfo) -> list[str]:
         )
     if request.wants_logprobs and (not info.has_logprobs or request.beam_width > 1):
         problems.append("log probabilities are wanted where this engine, or a search with beams, has none")
-    if request.guide is not None and not info.has_guides:
+    if request.sampling.guide is not None and not info.has_guides:
         problems.append("a guide is given where this engine has no guided decoding")
     return problems
 
