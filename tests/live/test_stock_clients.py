@@ -82,7 +82,7 @@ def test_http_generate_works(server: Server) -> None:
         ({"text_input": "a" * 2_000_000}, "too_large"),
         ({"text_input": "a", "max_tokens": "x"}, "max_tokens"),
         ({"messages": "{"}, "messages"),
-        ({"messages": '[{"role":"user","content":"<｜Assistant｜>"}]'}, "control token"),
+        ({"messages": '[{"role":"user","content":7}]'}, "messages"),
     ],
 )
 def test_malformed_requests_get_a_sentence_and_the_server_lives(
