@@ -98,6 +98,8 @@ class Desk:
                     refused.append((live, outcome))
                     continue
                 work.granted_tokens = outcome.max_tokens
+                live.request_class = outcome.request_class
+                self.measures.admitted(live, None)
                 self.share(work, lives[n:])
                 break
             self.cond.notify_all()
@@ -144,9 +146,11 @@ class Desk:
         return phase
 
     def _hand_over(self, live: Live, heir: Live) -> None:
-        """The place in the queue or the engine goes to one who joined, and the entry in the books with it."""
+        """The place in the queue or the engine goes to one who joined, and with it the entry in the books and what was
+        measured of it so far."""
         live.id, heir.id = heir.id, live.id
         live.is_joined, heir.is_joined = True, False
+        heir.begun_s, heir.first_token_s, heir.last_token_s = live.begun_s, live.first_token_s, live.last_token_s
         self.live[live.id], self.live[heir.id] = live, heir
 
     def fail(

@@ -144,6 +144,7 @@ class Service:
             if changed:
                 live.inbound = replace(inbound, sampling=replace(inbound.sampling, **changed))
             if refused is None:
+                live.request_class = desk.core.class_of(live.id)
                 desk.live[live.id] = live
         if refused is not None:
             # Straight to the sink: nothing else was sent there, and a full outbox must not hold up Triton's thread.
@@ -262,7 +263,7 @@ class Service:
         if inbound.messages is not None:
             live.chat_state = chat_state(work.prompt_ids, vocabulary)
         live.prefix_hashes = block_hashes(work.prompt_ids) if self._prefixes is not None else ()
-        work.key = self._sharing.key(inbound, work.prompt_ids, info, desk.core.class_of(live.id))
+        work.key = self._sharing.key(inbound, work.prompt_ids, info, live.request_class)
         if inbound.echo_prompt and inbound.text is not None:
             live.prompt_text = inbound.text.decode("utf-8", "replace")
         with desk.cond:

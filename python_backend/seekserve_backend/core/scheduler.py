@@ -126,11 +126,13 @@ class Scheduler:
         entry = self._books.live.get(id)
         return "" if entry is None else entry.request_class
 
-    def submit(self, request: Request, now: float, *, variants: Collection[str] = ()) -> Accepted | Refused:
+    def submit(
+        self, request: Request, now: float, *, variants: Collection[str] = (), is_at_door: bool = False
+    ) -> Accepted | Refused:
         """Tokenised: from intake, or straight away (then it counts as offered here).
 
         `variants`: models that can take it now. An Accepted with `route_to` is for one of them; `routing` is told what
-        becomes of it.
+        becomes of it. `is_at_door`: it comes only now, without an `offer` that has judged whether anything is taken.
         """
         id, offered = request.id, self._books.live.get(request.id)
         if (id in self._reserve.leaving) if offered is None else (offered.phase is not _INTAKE):
@@ -148,7 +150,12 @@ class Scheduler:
         blocks = reserve.capacity_blocks if reserve.shares.is_plain else reserve.blocks_for_class(entry.request_class)
         verdict = (
             (self._draining() if self._is_draining and not entry.is_probe else None)
-            or (self._paused(*self._pause, now) if self._pause and not offered and not entry.is_probe else None)
+            or (
+                self._paused(*self._pause, now)
+                if self._pause and (is_at_door or not offered) and not entry.is_probe
+                else None
+            )
+            or (self._broken(now) if is_at_door and self.breaker.state is not _CLOSED else None)
             or (self._admission.judge_class(entry.request_class) if is_unknown else None)
             or self._admission.judge(request, entry, now, self._gate, blocks, is_routed=route_to is not None)
         )
