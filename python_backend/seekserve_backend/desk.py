@@ -7,7 +7,8 @@ poller and shutdown comes first. `core` is touched only while `cond` is held.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 
 from .answers import Chunk
 from .contract.policy import Policy
@@ -18,11 +19,16 @@ from .core.scheduler import Scheduler
 from .core.types import End, Expire, Phase, Refused, StepReport, Terminal
 from .live import Live
 from .measures import Measures
+from .openings import told
 from .outbox import Outbox
 from .record import Piece
 from .work import Work
 
 __all__ = ["Desk", "cancelled_line", "expired_line", "failed_line", "refused_line"]
+
+
+_OPENINGS_KEPT = 8
+_NO_WORKS: Mapping[str, Work] = {}
 
 
 class Desk:
@@ -37,6 +43,8 @@ class Desk:
         self.thrown_out: tuple[Live, ...] = ()
         """Kept streams that had to go; whoever looks after departures lets them go."""
         self.measures = Measures()
+        self.openings: deque[tuple[float, dict[str, object]]] = deque(maxlen=_OPENINGS_KEPT)
+        """(when, what there is to tell) of the breaker's openings that nobody has taken yet."""
 
     def answer(self, live: Live, terminal: Chunk | ErrorLine, *, is_collected: bool = False) -> None:
         """Sends the terminal answer. The caller has told the core, or is about to.
@@ -181,13 +189,17 @@ class Desk:
             if work.key is not None and work.id == live.id:
                 self.repeats.leave(work.key, work)
 
-    def observe(self, report: StepReport) -> None:
+    def observe(self, report: StepReport, works: Mapping[str, Work] = _NO_WORKS) -> None:
+        """`works`: what the engine held before an end by failure, if there is one."""
         with self.cond:
             self.core.observe(report, self.clock())
+            while self.core.openings:
+                opening = self.core.openings.popleft()
+                self.openings.append((opening.at_s, told(opening, works)))
             self.cond.notify_all()
 
-    def observe_ends(self, *ends: End) -> None:
-        self.observe(StepReport(step_ms=0.0, ends=ends))
+    def observe_ends(self, *ends: End, works: Mapping[str, Work] = _NO_WORKS) -> None:
+        self.observe(StepReport(step_ms=0.0, ends=ends), works)
 
     def sharing_figures(self) -> dict[str, float]:
         """For metrics; the lock is held."""

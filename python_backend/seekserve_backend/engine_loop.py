@@ -209,8 +209,9 @@ class EngineLoop:
             raise
         except Exception:  # of this request alone, be it its parameters or memory for it
             _log.exception("the engine does not take request %s", work.id)
+            works = dict(self.in_engine)
             del self.in_engine[work.id]
-            self._desk.observe_ends(End(id=work.id, terminal=Terminal.FAILED))
+            self._desk.observe_ends(End(id=work.id, terminal=Terminal.FAILED), works=works)
             self.telling.fail(work)
 
     def _end_unstarted(self, request_id: str) -> None:
@@ -238,6 +239,7 @@ class EngineLoop:
         if self._step_log is not None:
             self._step_log.note(report, self.in_engine)
         reasons = {end.id: end.reason for end in report.ends}
+        works = dict(self.in_engine) if EndReason.FAILED in reasons.values() else {}
         made = sum(len(event.token_ids) for event in report.tokens)
         firsts = tuple(event.id for event in report.tokens if self._is_first(event.id))
         first_made = sum(len(event.token_ids) for event in report.tokens if event.id in set(firsts))
@@ -255,7 +257,8 @@ class EngineLoop:
                 decode_tokens=made - first_made,
                 firsts=firsts,
                 ends=tuple(self._end(end.id, end.reason, end.message) for end in report.ends),
-            )
+            ),
+            works,
         )
 
     def _is_first(self, request_id: str) -> bool:
@@ -373,7 +376,8 @@ class EngineLoop:
         lost = list(self.in_engine.values())
         self.in_engine.clear()
         self._desk.observe_ends(
-            *(End(id=work.id, terminal=_over_as(work) if work.is_over else Terminal.FAILED) for work in lost)
+            *(End(id=work.id, terminal=_over_as(work) if work.is_over else Terminal.FAILED) for work in lost),
+            works={work.id: work for work in lost},
         )
         for work in lost:
             if not work.is_over:

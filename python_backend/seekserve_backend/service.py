@@ -216,6 +216,13 @@ class Service:
         """What was measured of requests and steps and not taken yet, the oldest first."""
         return self._desk.measures.take(most)
 
+    def breaker_openings(self) -> list[dict[str, object]]:
+        """Those that were not taken yet, each with what the engine was working on; see `openings.told`."""
+        with self._desk.cond:
+            found, now_s = list(self._desk.openings), self._clock()
+            self._desk.openings.clear()
+        return [{**opening, "age_s": round(now_s - at_s, 3)} for at_s, opening in found]
+
     def stop(self, timeout_s: float = 10.0) -> None:
         """Waits up to `timeout_s` for what is in flight, then fails the rest: none is left without an answer."""
         desk = self._desk

@@ -8,6 +8,7 @@ Invariant: each offered request ends in exactly one terminal kind and never star
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Mapping
 
 from ..contract.bundle import KvCache, Limits
@@ -28,6 +29,7 @@ from .entry import Entry
 from .gate import Gate, make_gate
 from .held import Held
 from .integrity import IntegrityError, check_parts
+from .openings import AtWork, Opening, at_work
 from .rates import DrainRate, jitter, retry_hint_ms, spread_ms
 from .refusals import Refusal, Why
 from .reserve import Reserve
@@ -48,6 +50,7 @@ from .types import (
 
 __all__ = ["IntegrityError", "Scheduler"]
 
+_OPENINGS_KEPT = 8
 _ENGINE_ENDS = (Terminal.FINISHED, Terminal.CANCELLED, Terminal.FAILED)
 # Looked up by name for every request; an attribute of an Enum takes three times as long.
 _INTAKE, _QUEUED, _RUNNING = Phase.INTAKE, Phase.QUEUED, Phase.RUNNING
@@ -72,6 +75,8 @@ class Scheduler:
         self.routing = Routing(self._books, self._deadlines)
         self._drain = DrainRate()
         self.breaker = Breaker(policy.breaker)
+        self.openings: deque[Opening] = deque(maxlen=_OPENINGS_KEPT)
+        """Of the breaker, for whoever takes them away to tell them."""
         self._is_draining = False
         self._pause: tuple[float, str] | None = None
         self._accepted = 0
@@ -211,16 +216,17 @@ class Scheduler:
     def observe(self, report: StepReport, now: float) -> None:
         """What one engine step brought. Unknown ids and those that have ended already are ignored."""
         running = self._reserve.running
+        failed_ids = {id for id, terminal, _ in report.ends if terminal is _FAILED}
+        before: tuple[AtWork, ...] = at_work(running.values(), self.held, now) if failed_ids else ()
         self._gate.observe(report)
         self._reserve.held.observe(report, now)
         for id in report.firsts:
             if id in running:
                 self._deadlines.discard(id)
-        ended, has_fault = 0, False
+        ended = 0
         for id, terminal, tokens in report.ends:
             if terminal not in _ENGINE_ENDS:
                 raise ValueError(f"End of {id!r}: an engine cannot end a request as {terminal.value}")
-            has_fault = has_fault or terminal is _FAILED
             entry = running.get(id)
             holder = entry or self._reserve.leaving.get(id)
             if holder is None:
@@ -232,8 +238,9 @@ class Scheduler:
                 self._books.close(entry, terminal)
             if terminal is _FINISHED:
                 self.breaker.ended(now, is_fault=False)
-        if has_fault:  # one failure of the engine, however many requests it took along
-            self.breaker.ended(now, is_fault=True)
+        # One failure of the engine, however many requests it took along.
+        if failed_ids and self.breaker.ended(now, is_fault=True):
+            self.openings.append(Opening(number=self.breaker.openings, at_s=now, running=before, failed_ids=failed_ids))
         self._drain.observe(ended, now, is_busy=self._reserve.used_slots > 0)
 
     def cancel(self, id: str, now: float) -> Phase | None:
