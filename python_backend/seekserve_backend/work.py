@@ -97,8 +97,10 @@ class Work:
             return False
         sampling = self.inbound.sampling
         is_greedy = sampling.temperature == 0.0 and self.inbound.beam_width == 1
+        if not is_greedy or self.inbound.guide is not None:  # a guide would ask for a whole answer once more
+            return False
         penalties = (sampling.presence_penalty, sampling.frequency_penalty, sampling.repetition_penalty - 1.0)
-        return is_greedy and not any(penalties) and len(self.produced_ids) < self.granted_tokens
+        return not any(penalties) and len(self.produced_ids) < self.granted_tokens
 
     def continued(self, id: str) -> Work:
         """The rest of paused work, for another request. Takes over the record and everything half said."""

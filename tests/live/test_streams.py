@@ -146,17 +146,17 @@ def test_leaving_on_purpose_frees_the_engine_at_once(server: Server) -> None:
 
 def test_equal_requests_run_the_engine_once(server: Server) -> None:
     asked = GenerateRequest(**LONG, tenant="f")  # type: ignore[arg-type]
-    tokens = figure(server, "tokens_out")
-    joins, hits = (server.metric(f"seekserve_repeat_{name}", TINY) for name in ("joins", "hits"))
+    tokens = figure(server, "output_tokens_total")
+    joins, hits = (server.metric(f"seekserve_repeat_{name}_total", TINY) for name in ("joins", "hits"))
     with Client(server.grpc, TINY) as client:
         first, second = client.stream(asked), client.stream(asked)
         texts = ["".join(delta.text for delta in stream) for stream in (first, second)]
         again = client.generate(asked)
     assert texts == [again.text, again.text]
     assert again.completion_tokens == 160
-    assert figure(server, "tokens_out") - tokens == 160
-    assert server.metric("seekserve_repeat_joins", TINY) - joins == 1
-    assert server.metric("seekserve_repeat_hits", TINY) - hits == 1
+    assert figure(server, "output_tokens_total") - tokens == 160
+    assert server.metric("seekserve_repeat_joins_total", TINY) - joins == 1
+    assert server.metric("seekserve_repeat_hits_total", TINY) - hits == 1
     assert server.metric("seekserve_repeat_bytes", TINY) > 0
     settled_counts(server, TINY)
 
