@@ -7,7 +7,8 @@ poller and shutdown comes first. `core` is touched only while `cond` is held.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 
 from .answers import Chunk
 from .contract.policy import Policy
@@ -18,11 +19,16 @@ from .core.scheduler import Scheduler
 from .core.types import End, Expire, Phase, Refused, StepReport, Terminal
 from .live import Live
 from .measures import Measures
+from .openings import told
 from .outbox import Outbox
 from .record import Piece
 from .work import Work
 
 __all__ = ["Desk", "cancelled_line", "expired_line", "failed_line", "refused_line"]
+
+
+_OPENINGS_KEPT = 8
+_NO_WORKS: Mapping[str, Work] = {}
 
 
 class Desk:
@@ -37,6 +43,8 @@ class Desk:
         self.thrown_out: tuple[Live, ...] = ()
         """Kept streams that had to go; whoever looks after departures lets them go."""
         self.measures = Measures()
+        self.openings: deque[tuple[float, dict[str, object]]] = deque(maxlen=_OPENINGS_KEPT)
+        """(when, what there is to tell) of the breaker's openings that nobody has taken yet."""
 
     def answer(self, live: Live, terminal: Chunk | ErrorLine, *, is_collected: bool = False) -> None:
         """Sends the terminal answer. The caller has told the core, or is about to.
@@ -98,6 +106,8 @@ class Desk:
                     refused.append((live, outcome))
                     continue
                 work.granted_tokens = outcome.max_tokens
+                live.request_class = outcome.request_class
+                self.measures.admitted(live, None)
                 self.share(work, lives[n:])
                 break
             self.cond.notify_all()
@@ -144,9 +154,11 @@ class Desk:
         return phase
 
     def _hand_over(self, live: Live, heir: Live) -> None:
-        """The place in the queue or the engine goes to one who joined, and the entry in the books with it."""
+        """The place in the queue or the engine goes to one who joined, and with it the entry in the books and what was
+        measured of it so far."""
         live.id, heir.id = heir.id, live.id
         live.is_joined, heir.is_joined = True, False
+        heir.begun_s, heir.first_token_s, heir.last_token_s = live.begun_s, live.first_token_s, live.last_token_s
         self.live[live.id], self.live[heir.id] = live, heir
 
     def fail(
@@ -177,13 +189,17 @@ class Desk:
             if work.key is not None and work.id == live.id:
                 self.repeats.leave(work.key, work)
 
-    def observe(self, report: StepReport) -> None:
+    def observe(self, report: StepReport, works: Mapping[str, Work] = _NO_WORKS) -> None:
+        """`works`: what the engine held before an end by failure, if there is one."""
         with self.cond:
             self.core.observe(report, self.clock())
+            while self.core.openings:
+                opening = self.core.openings.popleft()
+                self.openings.append((opening.at_s, told(opening, works)))
             self.cond.notify_all()
 
-    def observe_ends(self, *ends: End) -> None:
-        self.observe(StepReport(step_ms=0.0, ends=ends))
+    def observe_ends(self, *ends: End, works: Mapping[str, Work] = _NO_WORKS) -> None:
+        self.observe(StepReport(step_ms=0.0, ends=ends), works)
 
     def sharing_figures(self) -> dict[str, float]:
         """For metrics; the lock is held."""

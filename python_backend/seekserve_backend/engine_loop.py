@@ -15,6 +15,7 @@ from .core.types import End, Expire, Release, Signals, StepReport, Terminal
 from .desk import Desk
 from .engines.port import EndReason, Engine, EngineError, EngineRequest, EngineStats, EngineStepReport, TokenEvent
 from .exchange import Exchange, ExchangeState, fail_the_rest
+from .live import Live
 from .step_log import StepLog
 from .telling import Telling
 from .work import Work
@@ -193,9 +194,9 @@ class EngineLoop:
                 self._end_unstarted(release.id)
             else:
                 live.queue_ms = release.queue_ms
-                self._add(engine, work, request)
+                self._add(engine, live, work, request)
 
-    def _add(self, engine: Engine, work: Work, request: EngineRequest) -> None:
+    def _add(self, engine: Engine, first: Live, work: Work, request: EngineRequest) -> None:
         self.in_engine[work.id] = work
         now = self._desk.clock()
         for live in work.lives:
@@ -203,13 +204,14 @@ class EngineLoop:
                 live.queue_ms = max(0.0, (now - live.arrival_s) * 1000.0)
         try:
             engine.add(request)
-            self._desk.measures.taken(live, self._desk.clock())
+            self._desk.measures.taken(first, self._desk.clock())
         except EngineError:
             raise
         except Exception:  # of this request alone, be it its parameters or memory for it
             _log.exception("the engine does not take request %s", work.id)
+            works = dict(self.in_engine)
             del self.in_engine[work.id]
-            self._desk.observe_ends(End(id=work.id, terminal=Terminal.FAILED))
+            self._desk.observe_ends(End(id=work.id, terminal=Terminal.FAILED), works=works)
             self.telling.fail(work)
 
     def _end_unstarted(self, request_id: str) -> None:
@@ -237,6 +239,7 @@ class EngineLoop:
         if self._step_log is not None:
             self._step_log.note(report, self.in_engine)
         reasons = {end.id: end.reason for end in report.ends}
+        works = dict(self.in_engine) if EndReason.FAILED in reasons.values() else {}
         made = sum(len(event.token_ids) for event in report.tokens)
         firsts = tuple(event.id for event in report.tokens if self._is_first(event.id))
         first_made = sum(len(event.token_ids) for event in report.tokens if event.id in set(firsts))
@@ -254,7 +257,8 @@ class EngineLoop:
                 decode_tokens=made - first_made,
                 firsts=firsts,
                 ends=tuple(self._end(end.id, end.reason, end.message) for end in report.ends),
-            )
+            ),
+            works,
         )
 
     def _is_first(self, request_id: str) -> bool:
@@ -292,17 +296,16 @@ class EngineLoop:
         if work is None:
             return End(id=request_id, terminal=Terminal.CANCELLED)
         if work.is_over:  # by its last token or a stop string (finished), or expired (the core knows that already)
-            terminal = Terminal.CANCELLED if work.is_paused else Terminal.FINISHED
-            return End(id=request_id, terminal=terminal, tokens=work.completion_tokens)
+            return End(id=request_id, terminal=_over_as(work), tokens=work.made_tokens)
         if reason in (EndReason.STOP, EndReason.LENGTH):
             self.telling.finish(work, work.end(reason.value))
-            return End(id=request_id, terminal=Terminal.FINISHED, tokens=work.completion_tokens)
+            return End(id=request_id, terminal=Terminal.FINISHED, tokens=work.made_tokens)
         if reason is EndReason.CANCELLED:
             self.telling.cancelled(work)
             return End(id=request_id, terminal=Terminal.CANCELLED)
         _log.error("request %s failed in the engine: %s", request_id, message)
         self.telling.fail(work)
-        return End(id=request_id, terminal=Terminal.FAILED, tokens=work.completion_tokens)
+        return End(id=request_id, terminal=Terminal.FAILED, tokens=work.made_tokens)
 
     def _has_drained(self, wish: Exchange) -> bool:
         """Keeps the door closed; at the deadline it fails what is left."""
@@ -373,7 +376,8 @@ class EngineLoop:
         lost = list(self.in_engine.values())
         self.in_engine.clear()
         self._desk.observe_ends(
-            *(End(id=work.id, terminal=Terminal.FINISHED if work.is_over else Terminal.FAILED) for work in lost)
+            *(End(id=work.id, terminal=_over_as(work) if work.is_over else Terminal.FAILED) for work in lost),
+            works={work.id: work for work in lost},
         )
         for work in lost:
             if not work.is_over:
@@ -409,3 +413,8 @@ class EngineLoop:
                 self._desk.fail(live, ErrorCode.NOT_SERVING, _BROKEN)
             except Exception:  # the others shall have their answer all the same
                 _log.exception("request %s could not be told that the engine is broken", live.id)
+
+
+def _over_as(work: Work) -> Terminal:
+    """How work ended of which the engine can say nothing new."""
+    return Terminal.CANCELLED if work.is_paused else Terminal.FINISHED

@@ -17,6 +17,8 @@ __all__ = ["Heartbeats"]
 
 _log = logging.getLogger(__name__)
 _AT_ONCE = 20
+_LONGEST_LOOK_S = 5.0
+"""After this a request is looked at in any case: one that has ended is not held until its next sign of life is due."""
 _PAUSE_S = 0.02
 """After so many at once: at most a thousand in a second, each about as dear as a token's response."""
 
@@ -25,7 +27,8 @@ class Heartbeats:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._changed = threading.Condition()
-        self._due: list[tuple[float, int, Live]] = []
+        self._due: list[tuple[float, int, float, Live]] = []
+        """(when to look, number, when a sign of life is due, whose)"""
         self._watched = 0
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="seekserve-heartbeats", daemon=True)
@@ -44,12 +47,13 @@ class Heartbeats:
         """Of a request that asked for them."""
         assert live.inbound.heartbeat_ms is not None
         with self._changed:
-            self._push(live, self._desk.clock() + live.inbound.heartbeat_ms / 1000.0)
+            now = self._desk.clock()
+            self._push(live, now + live.inbound.heartbeat_ms / 1000.0, now)
             self._changed.notify()
 
-    def _push(self, live: Live, due_s: float) -> None:
+    def _push(self, live: Live, due_s: float, now: float) -> None:
         self._watched += 1
-        heapq.heappush(self._due, (due_s, self._watched, live))
+        heapq.heappush(self._due, (min(due_s, now + _LONGEST_LOOK_S), self._watched, due_s, live))
 
     def _run(self) -> None:
         while True:
@@ -71,11 +75,15 @@ class Heartbeats:
     def _take(self, now: float) -> list[Live]:
         ready: list[Live] = []
         while self._due and len(ready) < _AT_ONCE and self._due[0][0] <= now:
-            _, _, live = heapq.heappop(self._due)
-            if _is_waiting(live):
-                ready.append(live)
-                assert live.inbound.heartbeat_ms is not None
-                self._push(live, now + live.inbound.heartbeat_ms / 1000.0)
+            _, _, due_s, live = heapq.heappop(self._due)
+            if not _is_waiting(live):
+                continue
+            if due_s > now:
+                self._push(live, due_s, now)
+                continue
+            ready.append(live)
+            assert live.inbound.heartbeat_ms is not None
+            self._push(live, now + live.inbound.heartbeat_ms / 1000.0, now)
         return ready
 
     def _beat(self, live: Live, now: float) -> None:

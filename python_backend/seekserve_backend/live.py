@@ -40,6 +40,7 @@ class Live:
         "_held",
         "_is_first",
         "arrival_s",
+        "begun_s",
         "chat_state",
         "first_token_s",
         "hang_up",
@@ -69,6 +70,8 @@ class Live:
         self.inbound = inbound
         self.sink = sink
         self.arrival_s = arrival_s
+        self.begun_s = arrival_s
+        """From when its work is measured: the arrival of the one that the work was begun for."""
         self.lane = lane
         self.work: Work | None = None
         """From when it was tokenised."""
@@ -86,7 +89,7 @@ class Live:
         self.prefix_hashes: Sequence[int] = ()
         self.queue_ms = 0.0
         self.request_class = ""
-        """That the core serves it as; empty before it does."""
+        """That the core serves it as; empty before it is offered."""
         self.first_token_s: float | None = None
         self.last_token_s: float | None = None
         self.is_closed = False
@@ -106,6 +109,7 @@ class Live:
         return Request(
             id=self.id,
             prompt_tokens=len(self.work.prompt_ids),
+            answer_tokens=len(self.work.prompt_ids) - self.work.first_prompt_tokens,
             max_tokens=self.work.inbound.max_tokens,
             request_class=None,  # chosen when it was offered
             tenant=inbound.tenant,

@@ -57,14 +57,14 @@ class Measures:
         """The engine has it."""
         queue_s = live.queue_ms / 1000.0
         self._note(live, "queue_time_seconds", queue_s)
-        self._note(live, "batch_formation_seconds", now_s - live.arrival_s - queue_s)
+        self._note(live, "batch_formation_seconds", now_s - live.begun_s - queue_s)
 
     def tokens(self, live: Live, now_s: float) -> None:
         """Some came."""
         if live.first_token_s is None:
             live.first_token_s = now_s
             if not live.is_joined:
-                self._note(live, "time_to_first_token_seconds", now_s - live.arrival_s)
+                self._note(live, "time_to_first_token_seconds", now_s - live.begun_s)
         live.last_token_s = now_s
 
     def finished(self, live: Live, now_s: float) -> None:
@@ -72,9 +72,9 @@ class Measures:
         first_s, last_s = live.first_token_s, live.last_token_s
         if first_s is None or last_s is None or live.is_joined or live.work is None:
             return
-        tokens = live.work.completion_tokens
-        self._note(live, "request_duration_seconds", now_s - live.arrival_s)
-        self._note(live, "request_output_tokens", tokens)
+        tokens = live.work.made_tokens
+        self._note(live, "request_duration_seconds", now_s - live.begun_s)
+        self._note(live, "request_output_tokens", live.work.completion_tokens)
         if tokens > 1:
             self._note(live, "time_per_output_token_seconds", (last_s - first_s) / (tokens - 1))
 

@@ -144,6 +144,7 @@ class Service:
             if changed:
                 live.inbound = replace(inbound, sampling=replace(inbound.sampling, **changed))
             if refused is None:
+                live.request_class = desk.core.class_of(live.id)
                 desk.live[live.id] = live
         if refused is not None:
             # Straight to the sink: nothing else was sent there, and a full outbox must not hold up Triton's thread.
@@ -215,6 +216,13 @@ class Service:
         """What was measured of requests and steps and not taken yet, the oldest first."""
         return self._desk.measures.take(most)
 
+    def breaker_openings(self) -> list[dict[str, object]]:
+        """Those that were not taken yet, each with what the engine was working on; see `openings.told`."""
+        with self._desk.cond:
+            found, now_s = list(self._desk.openings), self._clock()
+            self._desk.openings.clear()
+        return [{**opening, "age_s": round(now_s - at_s, 3)} for at_s, opening in found]
+
     def stop(self, timeout_s: float = 10.0) -> None:
         """Waits up to `timeout_s` for what is in flight, then fails the rest: none is left without an answer."""
         desk = self._desk
@@ -262,7 +270,7 @@ class Service:
         if inbound.messages is not None:
             live.chat_state = chat_state(work.prompt_ids, vocabulary)
         live.prefix_hashes = block_hashes(work.prompt_ids) if self._prefixes is not None else ()
-        work.key = self._sharing.key(inbound, work.prompt_ids, info, desk.core.class_of(live.id))
+        work.key = self._sharing.key(inbound, work.prompt_ids, info, live.request_class)
         if inbound.echo_prompt and inbound.text is not None:
             live.prompt_text = inbound.text.decode("utf-8", "replace")
         with desk.cond:

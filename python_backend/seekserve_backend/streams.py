@@ -124,6 +124,7 @@ class Streams:
                 if inbound.resume_cancel:
                     farewells += self._give_up(found)
                     last = _given_up(work)
+                    live.is_closed = True  # nobody else answers it meanwhile
                 elif work.is_paused:
                     last = self._go_on(live, found, work)
                 else:
@@ -170,18 +171,21 @@ class Streams:
         if found.is_closed:
             return []
         sink = found.sink
-        self._let_go(found)
-        return [] if sink is AWAY else [(found, sink, _line(found, "this stream was resumed on another connection"))]
+        # One that has ended in the core is told so by whoever ends it.
+        if not self._let_go(found) or sink is AWAY:
+            return []
+        return [(found, sink, _line(found, "this stream was resumed on another connection"))]
 
     def _go_on(self, live: Live, found: Live, work: Work) -> ErrorLine | None:
         """With paused work, which stands in the queue again; the refusal when it may not, and it stays kept."""
         desk = self._desk
         desk.core.asides.part(live.id)
         live.is_joined, live.work = False, work.continued(live.id)
-        outcome = desk.core.submit(live.core_request(0), desk.clock())
+        outcome = desk.core.submit(live.core_request(0), desk.clock(), is_at_door=True)
         if isinstance(outcome, Refused):
             return refused_line(live, outcome)
         live.work.granted_tokens = outcome.max_tokens
+        desk.measures.admitted(live, None)
         self._take_over(live, found, work)
         desk.share(live.work, (live,))
         self._loop.do(lambda: self._loop.telling.catch_up(live))

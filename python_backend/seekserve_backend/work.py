@@ -26,6 +26,7 @@ __all__ = ["Work"]
 
 class Work:
     __slots__ = (
+        "carried_tokens",
         "completion_tokens",
         "detokenizer",
         "first_prompt_tokens",
@@ -57,6 +58,8 @@ class Work:
         self.detokenizer = Detokenizer(vocabulary, inbound.stop_words)
         self.logprobs = LogprobTrail(vocabulary) if inbound.wants_logprobs else None
         self.completion_tokens = 0
+        self.carried_tokens = 0
+        """Of these, made by the work that this one continues."""
         self.has_begun = False
         """The first token is there, since it was last given to the engine."""
         self.produced_ids: list[int] | None = None
@@ -83,14 +86,21 @@ class Work:
         return work
 
     @property
+    def made_tokens(self) -> int:
+        """By this work alone."""
+        return self.completion_tokens - self.carried_tokens
+
+    @property
     def can_pause(self) -> bool:
         """True when reading prompt and answer again brings the same rest."""
         if self.produced_ids is None or len(self.lives) != 1:
             return False
         sampling = self.inbound.sampling
         is_greedy = sampling.temperature == 0.0 and self.inbound.beam_width == 1
+        if not is_greedy or self.inbound.sampling.guide is not None:  # a guide would ask for a whole answer once more
+            return False
         penalties = (sampling.presence_penalty, sampling.frequency_penalty, sampling.repetition_penalty - 1.0)
-        return is_greedy and not any(penalties) and self.completion_tokens < self.granted_tokens
+        return not any(penalties) and len(self.produced_ids) < self.granted_tokens
 
     def continued(self, id: str) -> Work:
         """The rest of paused work, for another request. Takes over the record and everything half said."""
@@ -102,7 +112,8 @@ class Work:
 
     def _heir(self, id: str, inbound: Inbound, prompt_ids: tuple[int, ...]) -> Work:
         work = Work(id, inbound, prompt_ids, self.vocabulary)
-        work.first_prompt_tokens, work.completion_tokens = self.first_prompt_tokens, self.completion_tokens
+        work.first_prompt_tokens = self.first_prompt_tokens
+        work.completion_tokens = work.carried_tokens = self.completion_tokens
         work.detokenizer, work.logprobs, work.record = self.detokenizer, self.logprobs, self.record
         work.produced_ids = None if self.produced_ids is None else []
         return work

@@ -393,3 +393,27 @@ def test_integrity_names_both_sides_of_a_sum_that_is_off(make_scheduler: Make, a
     scheduler._reserve.used_blocks += 5
     with pytest.raises(IntegrityError, match="reserved blocks: the core has 7, it should be 2"):
         scheduler.check_integrity()
+
+
+@pytest.mark.parametrize("kind", ["fcfs", "static", "seed", "paced"])
+@pytest.mark.parametrize("before", ["fcfs", "paced"])
+def test_a_policy_of_another_kind_drops_nobody_whose_class_it_lacks(
+    make_scheduler: Callable[..., Scheduler], accept: Callable[..., Accepted], before: str, kind: str
+) -> None:
+    plain = {"max_queue_requests": 10, "deadline_ms": 60_000}
+    classes = {"interactive": plain, "rare": {**plain, "priority": 1}}
+    scheduler = make_scheduler(kind=before, classes=classes, max_batch_size=1)
+    for n in range(3):
+        accept(scheduler, f"r{n}", request_class="rare")
+    data = {"kind": kind, "max_running": 1, "classes": {"interactive": plain}}
+    scheduler.replace_policy(Policy.from_data(data, "test"))
+    scheduler.check_integrity()
+    assert scheduler.snapshot().queued_by_class["rare"] == 3
+    accept(scheduler, "urgent")
+    started = []
+    for now in range(1, 5):
+        for release in scheduler.step(float(now), Signals()):
+            started.append(release.id)
+            scheduler.observe(StepReport(step_ms=1.0, ends=(End(release.id, Terminal.FINISHED),)), float(now))
+        scheduler.check_integrity()
+    assert sorted(started) == ["r0", "r1", "r2", "urgent"]

@@ -26,6 +26,7 @@ SERVICE = (
     "live",
     "logprobs",
     "measures",
+    "openings",
     "outbox",
     "prompts",
     "record",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pytest
@@ -421,3 +422,62 @@ def test_a_record_goes_on_from_any_byte_between_two_characters(texts: list[str],
 
 def test_the_default_policy_keeps_streams_and_shares_nothing() -> None:
     assert (Policy().resume.enabled, Policy().repeat_cache.enabled) == (True, False)
+
+
+def test_a_paused_stream_that_returns_during_a_swap_is_told_to_come_later() -> None:
+    """Let in, it would be read by the new model in tokens of the old one."""
+    engine = ReadingEngine()
+    engine.pause_at = 9
+    with running(service(lambda: engine, with_policy=PAUSING)) as made:
+        first = ask(made, **WISH)
+        until(lambda: engine.is_held and bool(first.text))
+        text = lose(first)
+        until(lambda: made.stats().snapshot.terminals["cancelled"] == 1)
+        other = ask(made, b"HELLO")
+        until(lambda: made.stats().snapshot.running == 1)
+        wish = made.exchange(variant(lambda: CountingEngine(b"another")), 60.0)
+        line = error(come_back(made, token_of(first), text))
+        assert line.code is ErrorCode.NOT_SERVING
+        assert line.retry_after_ms is not None
+        engine.go_on()
+        assert isinstance(other.last, Chunk)
+        ended(wish, made)
+
+
+def test_a_paused_stream_may_go_on_though_its_answer_makes_the_prompt_longer_than_its_class_takes() -> None:
+    engine = ReadingEngine()
+    engine.pause_at = 9
+    rules = dataclasses.replace(PAUSING.classes["interactive"], max_prompt_tokens=5)
+    limited = dataclasses.replace(PAUSING, classes={"interactive": rules})
+    with running(service(lambda: engine, with_policy=limited)) as made:
+        assert error(ask(made, b"hello!", **WISH)).code is ErrorCode.TOO_LARGE
+        sink, text = ask(made, **WISH), ""
+        for paused, pause_at in ((1, 20), (2, None)):
+            until(lambda sink=sink: engine.is_held and bool(sink.text))
+            text += lose(sink)
+            until(lambda paused=paused: made.stats().snapshot.terminals["cancelled"] == paused)
+            engine.go_on()
+            engine.pause_at = pause_at
+            sink = come_back(made, token_of(sink), text)
+        assert finish_reason(sink) == "stop"
+        assert text + sink.text == TEXT
+        assert len(engine.added) == 3, "paused a second time as well"
+        measured = [name.removeprefix("seekserve_") for name, _, _ in made.observations(100)]
+        assert (measured.count("request_output_tokens"), measured.count("request_prompt_tokens")) == (1, 3)
+
+
+def test_a_stream_that_changes_hands_is_measured_once_and_from_its_beginning() -> None:
+    engine = held_at(9)
+    with running(service(lambda: engine)) as made:
+        first = ask(made, **WISH)
+        until(lambda: engine.is_held and bool(first.text))
+        lose(first)
+        second = come_back(made, token_of(first))
+        until(lambda: made.stats().snapshot.terminals["cancelled"] == 1)
+        engine.go_on()
+        assert finish_reason(second) == "stop"
+        found = made.observations(100)
+    names = [name.removeprefix("seekserve_") for name, _, _ in found]
+    for once in ("time_to_first_token_seconds", "queue_time_seconds", "request_duration_seconds"):
+        assert names.count(once) == 1, once
+    assert {request_class for _, request_class, _ in found} <= {"interactive", None}

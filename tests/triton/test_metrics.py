@@ -221,6 +221,16 @@ def test_a_gauge_that_is_no_longer_known_goes_away_and_may_come_back() -> None:
     assert world.value("step_bias_ratio") == 1.5
 
 
+def test_the_queue_of_a_class_that_is_gone_is_empty() -> None:
+    world = World()
+    metrics = Metrics(world, "chat", process="7")
+    metrics.flush(stats())
+    assert world.value("queue_requests", **{"class": "chat"}) == 2
+    metrics.flush(stats(snapshot=snapshot(queued_by_class={"other": 1})))
+    assert world.value("queue_requests", **{"class": "chat"}) == 0
+    assert world.value("queue_requests", **{"class": "other"}) == 1
+
+
 def test_observations_go_out_for_a_limited_time_and_the_rest_waits() -> None:
     world, ticks = World(), iter(range(100))
     left = [(PREFIX + "queue_time_seconds", "chat", 0.5)] * 1000

@@ -44,7 +44,7 @@ class ResumeOptions:
     work_while_away: bool = True
     """False: a lost stream gives its place in the engine back. When its client returns, prompt and answer so far are
     read again (from the engine's prefix cache where it has one) and it goes on; the return stands in the queue like any
-    request. Of greedy streams without penalties, which go on as they would have; all others work on."""
+    request. Of greedy streams without penalties or a guide, which go on as they would have; all others work on."""
     max_streams: int = 256
     """Streams kept without a connection; above it the tenant with most of them loses its oldest."""
     max_bytes: int = 67_108_864

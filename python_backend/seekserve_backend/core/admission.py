@@ -74,7 +74,8 @@ class Admission:
         rules = self.policy.classes[entry.request_class]
         room = min(self._limits.max_seq_len_tokens, capacity_blocks * self._kv.block_tokens) - prompt_tokens
         most_prompt, most = rules.max_prompt_tokens, rules.max_output_tokens
-        if room < 1 or prompt_tokens < 1 or (most_prompt is not None and prompt_tokens > most_prompt):
+        is_long = most_prompt is not None and prompt_tokens - request.answer_tokens > most_prompt
+        if room < 1 or prompt_tokens < 1 or is_long:
             return self._no_room(prompt_tokens, capacity_blocks, entry.request_class)
         if most is not None and most < room:
             room = most

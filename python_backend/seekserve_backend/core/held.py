@@ -79,8 +79,11 @@ class Held:
 
     def tokens(self) -> list[float]:
         """Of each request in the engine."""
-        decoding = [offset + self._produced for offset in self._decoding.values()]
-        return [float(work[1]) for work in self._reading.values()] + decoding
+        return list(self.tokens_by_id().values())
+
+    def tokens_by_id(self) -> dict[str, float]:
+        reading = {id: float(work[1]) for id, work in self._reading.items()}
+        return reading | {id: offset + self._produced for id, offset in self._decoding.items()}
 
     def efficiency(self) -> float:
         """1 where one request or none is there: nothing would be padded."""

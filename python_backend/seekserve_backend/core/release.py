@@ -55,8 +55,16 @@ class ReleaseGate:
 
     def push(self, entry: Entry) -> None:
         entry.lane = next(iter(self._lanes)) if entry.is_probe else entry.request_class
-        lane = self._lanes[entry.lane]
+        lane = self._lanes.get(entry.lane) or self._lane_of_old_class(entry.lane)
         (lane.push_head if entry.is_probe else lane.push)(entry)
+
+    def _lane_of_old_class(self, name: str) -> FifoQueue:
+        """Of a class that the policy lacks, whose requests came with another kind of policy; behind all others."""
+        if name not in self._lanes:  # an empty queue is false as well
+            last = max(self._classes.values(), key=lambda rules: rules.priority)
+            self._classes[name] = last
+            self._lanes[name] = FifoQueue()
+        return self._lanes[name]
 
     def remove(self, entry: Entry) -> None:
         self._lanes[entry.lane].remove(entry.id)

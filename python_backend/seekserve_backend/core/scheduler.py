@@ -8,6 +8,7 @@ Invariant: each offered request ends in exactly one terminal kind and never star
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Mapping
 
 from ..contract.bundle import KvCache, Limits
@@ -28,6 +29,7 @@ from .entry import Entry
 from .gate import Gate, make_gate
 from .held import Held
 from .integrity import IntegrityError, check_parts
+from .openings import AtWork, Opening, at_work
 from .rates import DrainRate, jitter, retry_hint_ms, spread_ms
 from .refusals import Refusal, Why
 from .reserve import Reserve
@@ -48,6 +50,7 @@ from .types import (
 
 __all__ = ["IntegrityError", "Scheduler"]
 
+_OPENINGS_KEPT = 8
 _ENGINE_ENDS = (Terminal.FINISHED, Terminal.CANCELLED, Terminal.FAILED)
 # Looked up by name for every request; an attribute of an Enum takes three times as long.
 _INTAKE, _QUEUED, _RUNNING = Phase.INTAKE, Phase.QUEUED, Phase.RUNNING
@@ -72,6 +75,8 @@ class Scheduler:
         self.routing = Routing(self._books, self._deadlines)
         self._drain = DrainRate()
         self.breaker = Breaker(policy.breaker)
+        self.openings: deque[Opening] = deque(maxlen=_OPENINGS_KEPT)
+        """Of the breaker, for whoever takes them away to tell them."""
         self._is_draining = False
         self._pause: tuple[float, str] | None = None
         self._accepted = 0
@@ -126,11 +131,13 @@ class Scheduler:
         entry = self._books.live.get(id)
         return "" if entry is None else entry.request_class
 
-    def submit(self, request: Request, now: float, *, variants: Collection[str] = ()) -> Accepted | Refused:
+    def submit(
+        self, request: Request, now: float, *, variants: Collection[str] = (), is_at_door: bool = False
+    ) -> Accepted | Refused:
         """Tokenised: from intake, or straight away (then it counts as offered here).
 
         `variants`: models that can take it now. An Accepted with `route_to` is for one of them; `routing` is told what
-        becomes of it.
+        becomes of it. `is_at_door`: it comes only now, without an `offer` that has judged whether anything is taken.
         """
         id, offered = request.id, self._books.live.get(request.id)
         if (id in self._reserve.leaving) if offered is None else (offered.phase is not _INTAKE):
@@ -148,7 +155,12 @@ class Scheduler:
         blocks = reserve.capacity_blocks if reserve.shares.is_plain else reserve.blocks_for_class(entry.request_class)
         verdict = (
             (self._draining() if self._is_draining and not entry.is_probe else None)
-            or (self._paused(*self._pause, now) if self._pause and not offered and not entry.is_probe else None)
+            or (
+                self._paused(*self._pause, now)
+                if self._pause and (is_at_door or not offered) and not entry.is_probe
+                else None
+            )
+            or (self._broken(now) if is_at_door and self.breaker.state is not _CLOSED else None)
             or (self._admission.judge_class(entry.request_class) if is_unknown else None)
             or self._admission.judge(request, entry, now, self._gate, blocks, is_routed=route_to is not None)
         )
@@ -204,16 +216,17 @@ class Scheduler:
     def observe(self, report: StepReport, now: float) -> None:
         """What one engine step brought. Unknown ids and those that have ended already are ignored."""
         running = self._reserve.running
+        failed_ids = {id for id, terminal, _ in report.ends if terminal is _FAILED}
+        before: tuple[AtWork, ...] = at_work(running.values(), self.held, now) if failed_ids else ()
         self._gate.observe(report)
         self._reserve.held.observe(report, now)
         for id in report.firsts:
             if id in running:
                 self._deadlines.discard(id)
-        ended, has_fault = 0, False
+        ended = 0
         for id, terminal, tokens in report.ends:
             if terminal not in _ENGINE_ENDS:
                 raise ValueError(f"End of {id!r}: an engine cannot end a request as {terminal.value}")
-            has_fault = has_fault or terminal is _FAILED
             entry = running.get(id)
             holder = entry or self._reserve.leaving.get(id)
             if holder is None:
@@ -225,8 +238,9 @@ class Scheduler:
                 self._books.close(entry, terminal)
             if terminal is _FINISHED:
                 self._ended_well(now)
-        if has_fault:  # one failure of the engine, however many requests it took along
-            self.breaker.ended(now, is_fault=True)
+        # One failure of the engine, however many requests it took along.
+        if failed_ids and self.breaker.ended(now, is_fault=True):
+            self.openings.append(Opening(number=self.breaker.openings, at_s=now, running=before, failed_ids=failed_ids))
         self._drain.observe(ended, now, is_busy=self._reserve.used_slots > 0)
 
     def _ended_well(self, now: float) -> None:

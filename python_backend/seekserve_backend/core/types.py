@@ -75,6 +75,8 @@ class Request:
     """Readiness probes are exempt from shedding (but not from limits)."""
     cached_tokens: int = 0
     """Leading prompt tokens that the engine's cache is believed to hold already."""
+    answer_tokens: int = 0
+    """Of the prompt's tokens, the last so many: an answer that was begun before, and goes on."""
 
 
 class Accepted(NamedTuple):

@@ -29,6 +29,7 @@ from ..service import Service
 from ..step_log import STEP_LOG_VARIABLE, StepLog
 from ..text.token_bytes import TokenBytes
 from .bls import stock_engine_factory
+from .breaker_files import BreakerFiles
 from .metrics import Metrics
 from .monitor import Monitor
 from .policy_watch import PolicyWatch
@@ -91,6 +92,7 @@ class Host:
         self._metrics = Metrics(
             utils, model, instance=str(args["model_instance_name"]), observations=self._service.observations
         )
+        self._breaker_files = BreakerFiles(model, Path(run_dir) if run_dir else None, self._service.breaker_openings)
         self._watch = PolicyWatch(policy_file, policy, refusals=self._refusals, apply=self._service.replace_policy)
         self._monitor = Monitor(
             model=model,
@@ -138,6 +140,7 @@ class Host:
 
     def _look(self) -> None:
         """Once a second."""
+        self._breaker_files.look()
         self._watch.look()
         self._service.handover.ready = self._ready(self._watch.policy)
 
@@ -151,6 +154,7 @@ class Host:
                 self._is_stopped = True
                 self._service.stop()
                 if self._monitor.stop():
+                    self._breaker_files.look()
                     self._metrics.close()
 
 

@@ -24,6 +24,7 @@ __all__ = ["Metrics"]
 _log = logging.getLogger(__name__)
 _BOOKS = frozenset(family.name for family in BOOKS)
 _FLUSHES, _BEGUN = PREFIX + "flushes_total", PREFIX + "flushes_begun"
+_QUEUES = PREFIX + "queue_requests"
 _AT_A_TIME = 200
 _OBSERVE_S = 0.25
 """A flush passes on single observations for no longer than this, since the heartbeat comes from the same thread."""
@@ -84,9 +85,17 @@ class Metrics:
                 self._make_family(family.name)
         self._flushes += 1
         self._put((_BEGUN, {}, self._flushes))
-        for sample in books(stats):
+        found = books(stats)
+        for sample in found:
             self._put(sample)
+        self._empty_queues_of_gone_classes(found)
         self._put((_FLUSHES, {}, self._flushes))
+
+    def _empty_queues_of_gone_classes(self, found: list[Sample]) -> None:
+        """A class that a new policy lacks has no sample any more, and its last one would stand for ever."""
+        known = {(name, tuple(labels.items())) for name, labels, _ in found}
+        for name, labels in [key for key in self._last if key[0] == _QUEUES and key not in known]:
+            self._put((name, dict(labels), 0))
 
     def _put(self, sample: Sample) -> None:
         name, labels, value = sample
