@@ -16,6 +16,7 @@ from tests.gateway.conftest import CHAT, PATIENCE_S, RunningGateway, Start
 
 from seekserve_backend.contract.refusal import ErrorCode, ErrorLine
 
+END_MARK = "triton_enable_empty_final_response"
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 
@@ -94,12 +95,19 @@ def test_completions_of_several_prompts_and_choices_keep_their_places(server: Ru
     assert texts == {0: "a", 1: "a", 2: "b", 3: "b"}
 
 
-def test_the_batch_route_takes_both_forms_and_asks_as_offline(server: Running, gateway: RunningGateway) -> None:
+def test_the_routes_of_a_policy_see_the_path_and_the_headers(server: Running, gateway: RunningGateway) -> None:
+    """A class that the caller wishes for is a header's word; only a key of the operator's names one outright."""
+
+    def origin() -> dict[str, str]:
+        assert "request_class" not in server.last.inputs()
+        return {name: value.string_param for name, value in server.last.request.parameters.items()} | {END_MARK: ""}
+
     assert gateway.post("/v1/batch/completions", CHAT).json()["object"] == "chat.completion"
-    assert input_text(server.last, "request_class") == "offline"
+    assert origin() == {"endpoint": "/v1/batch/completions", END_MARK: ""}
     assert gateway.post("/v1/batch/completions", {"model": "m", "prompt": "x"}).json()["object"] == "text_completion"
-    gateway.chat()
-    assert "request_class" not in server.last.inputs()
+    gateway.chat(x_request_type="bulk", x_tenant="a", x_deadline_ms="900")
+    headers = {"x-request-type": "bulk", "x-tenant": "a", "x-deadline-ms": "900"}
+    assert origin() == {"endpoint": "/v1/chat/completions", **headers, END_MARK: ""}
 
 
 def test_models_and_a_wrong_model_is_404_with_the_list(gateway: RunningGateway) -> None:

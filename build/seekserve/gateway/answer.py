@@ -84,12 +84,11 @@ class Desk:
 class Answering:
     """The ASGI endpoint of one route."""
 
-    def __init__(self, desk: Desk, route: str, *, is_chat: bool | None, request_class: str | None = None) -> None:
-        """`is_chat` None: a body with messages is a chat, any other a completion. `request_class`: of the route."""
+    def __init__(self, desk: Desk, route: str, *, is_chat: bool | None) -> None:
+        """`is_chat` None: a body with messages is a chat, any other a completion."""
         self._desk = desk
         self._route = route
         self._is_chat = is_chat
-        self._request_class = request_class
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         desk = self._desk
@@ -118,7 +117,7 @@ class Answering:
         self, headers: Mapping[str, str], receive: Receive, reply: _Reply, record: Record, span: Span
     ) -> None:
         desk = self._desk
-        admitted = desk.door.admit(headers, route_class=self._request_class)
+        admitted = desk.door.admit(headers, route=self._route)
         record.key, record.tenant, record.request_class = admitted.key, admitted.tenant, admitted.request_class
         body = await read_json(receive, headers, max_body_bytes=desk.max_body_bytes)
         is_chat = self._is_chat

@@ -60,13 +60,13 @@ def make_app(
 
 
 def _answering(desk: Desk) -> list[Route]:
-    def route(path: str, *, is_chat: bool | None, request_class: str | None = None) -> Route:
-        return Route(path, Answering(desk, path, is_chat=is_chat, request_class=request_class), methods=["POST"])
+    def route(path: str, *, is_chat: bool | None) -> Route:
+        return Route(path, Answering(desk, path, is_chat=is_chat), methods=["POST"])
 
     return [
         route("/v1/chat/completions", is_chat=True),
         route("/v1/completions", is_chat=False),
-        route("/v1/batch/completions", is_chat=None, request_class="offline"),
+        route("/v1/batch/completions", is_chat=None),
     ]
 
 
