@@ -196,10 +196,10 @@ def test_log_probabilities_belong_to_the_text_they_came_with(server: Running, ga
 class Leaver:
     """A client that sends a request by hand, so that it can leave at any moment."""
 
-    def __init__(self, gateway: RunningGateway, body: dict[str, Any]) -> None:
+    def __init__(self, gateway: RunningGateway, body: dict[str, Any], header: str = "host: x") -> None:
         place = urlsplit(gateway.url)
         data = json.dumps(body).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(data)}\r\n\r\n"
+        head = f"POST /v1/chat/completions HTTP/1.1\r\n{header}\r\ncontent-length: {len(data)}\r\n\r\n"
         self.socket = socket.create_connection((str(place.hostname), int(place.port or 0)), PATIENCE_S)
         self.socket.sendall(head.encode() + data)
 
@@ -228,6 +228,34 @@ def test_a_client_that_leaves_is_cancelled_at_the_backend(
     leaver.leave()
     assert server.last.is_ended.wait(PATIENCE_S)
     assert server.last.was_cancelled
+
+
+def test_a_stream_that_can_be_resumed_is_left_when_its_client_goes_and_given_up_when_its_time_is_over(
+    server: Running, gateway: RunningGateway, tmp_path: Path
+) -> None:
+    def endless(call: Call) -> Iterator[Any]:
+        if "resume_cancel" in call.inputs():
+            yield chunk("", final=True, finish="cancelled")
+            return
+        yield chunk("first", token="t0k")
+        call.hang()
+
+    def farewells() -> list[Call]:
+        return [call for call in server.triton.calls if "resume_cancel" in call.inputs()]
+
+    server.triton.script = endless
+    server.triton.models = ["m", "another"]  # so that a farewell has to name the model
+    leaver = Leaver(gateway, {**CHAT, "stream": True}, "x-resumable: 1")
+    text = leaver.socket.recv(1 << 16)
+    leaver.leave()
+    assert server.last.is_ended.wait(PATIENCE_S)
+    assert (b".n.t0k\r\n" in text, farewells()) == (True, [])
+    late = gateway.chat({"stream": True}, x_resumable="1", x_request_timeout_ms="200")
+    assert events(late.text.partition("\n")[2])[-1]["error"]["code"] == "timed_out"
+    gateway.stop()  # waits for farewells
+    (said,) = farewells()
+    assert (said.request.model_name, input_text(said, "resume_token")) == ("m", "t0k")
+    assert "t0k" not in (tmp_path / "requests.jsonl").read_text()
 
 
 def test_a_stream_that_outlasts_the_drain_time_ends_with_a_word(server: Running, start: Start) -> None:

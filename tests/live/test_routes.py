@@ -156,13 +156,15 @@ def test_the_gateway_tells_the_policy_where_a_request_came_in(pair: tuple[Server
 
     options = GatewayOptions(backends=(read_backend(server.grpc),), port=0, log_file="")
     chat = {"model": "front", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 8}
-    with beside.GatewayThread(options, {}, say=lambda _: None) as gateway:
-        with httpx.Client(base_url=gateway.url, timeout=60, trust_env=False) as client:
+    with (
+        beside.GatewayThread(options, {}, say=lambda _: None) as gateway,
+        httpx.Client(base_url=gateway.url, timeout=60, trust_env=False) as client,
+    ):
 
-            def tokens(path: str, body: dict[str, Any], **headers: str) -> int:
-                answer = client.post(path, json=body, headers=headers).raise_for_status()
-                return int(answer.json()["usage"]["completion_tokens"])
+        def tokens(path: str, body: dict[str, Any], **headers: str) -> int:
+            answer = client.post(path, json=body, headers=headers).raise_for_status()
+            return int(answer.json()["usage"]["completion_tokens"])
 
-            assert tokens("/v1/chat/completions", chat) == 8
-            assert tokens("/v1/completions", {"model": "front", "prompt": "Count", "max_tokens": 8}) == 3
-            assert tokens("/v1/chat/completions", chat, **{"x-request-type": "offline"}) == 3
+        assert tokens("/v1/chat/completions", chat) == 8
+        assert tokens("/v1/completions", {"model": "front", "prompt": "Count", "max_tokens": 8}) == 3
+        assert tokens("/v1/chat/completions", chat, **{"x-request-type": "offline"}) == 3

@@ -127,11 +127,19 @@ class Answering:
         record.model, record.stream, record.choices = ask.model[:128], ask.stream, ask.choices
         if (admitted.resume is not None or admitted.fields.get("resumable")) and not (ask.stream and ask.choices == 1):
             raise ProblemError(_NOT_RESUMABLE)
-        work = self._produce(ask, admitted, reply, record, span)
-        await _unless_left(work, receive, timeout_ms=admitted.timeout_ms)
-
-    async def _produce(self, ask: Ask, admitted: Admitted, reply: _Reply, record: Record, span: Span) -> None:
         choices = self._choices(ask, admitted, record, span)
+        work = self._produce(ask, choices, admitted, reply, record)
+        try:
+            await _unless_left(work, receive, timeout_ms=admitted.timeout_ms)
+        except _TimeIsOver:
+            for choice in choices:
+                choice.give_up()
+            reason = f"not complete after {admitted.timeout_ms} ms, the time that x-request-timeout-ms leaves"
+            raise ProblemError(Problem(status=504, code="timed_out", message=reason, kind="expired")) from None
+
+    async def _produce(
+        self, ask: Ask, choices: list[Choice], admitted: Admitted, reply: _Reply, record: Record
+    ) -> None:
         head = Head(
             request_id=record.request_id,
             created_s=int(record.started_unix_s),
@@ -180,6 +188,10 @@ class Answering:
             raise ProblemError(from_error(error)) from error
 
 
+class _TimeIsOver(Exception):
+    pass
+
+
 class _Reply:
     """The answer's way out: knows whether it has begun, which decides how an error can still be told."""
 
@@ -219,7 +231,7 @@ class _Reply:
 
 
 async def _unless_left(work: Coroutine[Any, Any, None], receive: Receive, *, timeout_ms: int | None) -> None:
-    """Runs the work to its end; raises ClientLeft when the client goes first, ProblemError when the time is over."""
+    """Runs the work to its end; raises ClientLeft when the client goes first, _TimeIsOver when it took too long."""
     task = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(until_left(receive))
     try:
@@ -229,8 +241,7 @@ async def _unless_left(work: Coroutine[Any, Any, None], receive: Receive, *, tim
             return task.result()
         if leaving in done:
             raise ClientLeft
-        reason = f"the answer was not complete after {timeout_ms} ms, the time that x-request-timeout-ms leaves"
-        raise ProblemError(Problem(status=504, code="timed_out", message=reason, kind="expired"))
+        raise _TimeIsOver
     finally:
         leaving.cancel()
         task.cancel()

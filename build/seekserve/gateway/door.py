@@ -49,7 +49,8 @@ class Door:
         return key
 
     def admit(self, headers: Mapping[str, str], *, route: str) -> Admitted:
-        """`route`: the path that was called. Raises ProblemError: 401, 429 for a key that asks too often, 400 for a bad header."""
+        """`route`: the path that was called. Raises ProblemError: 401, 429 for a key that asks too often, 400 for a
+        bad header."""
         key = self.check_key(headers)
         if key is not None and (wait_ms := self._keys.wait_ms(key, self._clock())) is not None:
             reason = f"key {key.name} may send {key.requests_per_min:g} requests a minute"

@@ -36,6 +36,9 @@ _PARAM_OF_FIELD = {
     "chat_options": "chat_template_kwargs",
     "deadline_ms": "x-deadline-ms",
     "request_class": "x-request-type",
+    "resume_token": "x-resume-token",
+    "resume_from_bytes": "last-event-id",
+    "tenant": "x-tenant",
 }
 _TYPES = {
     400: "invalid_request_error",
