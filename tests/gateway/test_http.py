@@ -172,6 +172,23 @@ def test_what_a_server_says_in_its_own_words_reaches_no_client(server: Running, 
     assert "secret" not in answer.text
 
 
+def test_a_clients_own_words_are_in_no_log_and_its_fields_have_its_names(
+    server: Running, gateway: RunningGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = ErrorLine(
+        code=ErrorCode.INVALID,
+        reason="stop_words: 'secret words' is too long",
+        retry_after_ms=None,
+        request_id="r",
+        field="stop_words",
+    )
+    server.triton.script = lambda _: iter([error(said.to_line())])
+    answer = gateway.chat(x_request_id="r-1").json()["error"]
+    assert (answer["param"], answer["message"]) == ("stop", "stop: 'secret words' is too long")
+    assert "request r-1 at" in caplog.text
+    assert "secret" not in caplog.text
+
+
 def test_log_probabilities_belong_to_the_text_they_came_with(server: Running, gateway: RunningGateway) -> None:
     import struct
 

@@ -39,7 +39,7 @@ def test_only_a_known_key_comes_in_and_its_tenant_is_not_the_callers_to_choose(s
     assert (inputs["tenant"][2][4:], inputs["request_class"][2][4:]) == (b"team-a", b"offline")
     assert "x-request-type" not in server.last.request.parameters
     assert gateway.client.get("/health/ready").status_code == 200
-    assert gateway.metric("seekserve_gateway_problems_total", kind="auth") == 4
+    assert gateway.metric("seekserve_gateway_problems_total", kind="auth") == 8
 
 
 def test_without_keys_the_headers_name_tenant_and_class(server: Running, start: Start) -> None:

@@ -166,9 +166,12 @@ class Answering:
         metadata = tuple(span.forward().items())
 
         def failed(backend: Backend, error: SeekserveError, is_retried: bool) -> None:
-            self._desk.metrics.backend_error(backend.name, from_error(error).code, is_retried=is_retried)
-            # The client is told no internals; whoever runs this can find them here.
-            _log.warning("request %s at %s: %s", record.request_id, backend.name, error.message)
+            problem = from_error(error)
+            self._desk.metrics.backend_error(backend.name, problem.code, is_retried=is_retried)
+            # The client is told no internals; whoever runs this can find them here. What is wrong with a request may be
+            # said in its own words, which belong in no log.
+            text = f"{problem.code} {problem.param or ''}" if problem.kind == "invalid" else error.message
+            _log.warning("request %s at %s: %s", record.request_id, backend.name, text)
 
         many = ask.choices > 1
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -55,7 +55,7 @@ def make_app(
     return Starlette(
         routes=[*_answering(desk), *_looking(desk)],
         lifespan=lifespan,
-        exception_handlers={HTTPException: _http_problem, ProblemError: _problem},
+        exception_handlers={HTTPException: _http_problem, ProblemError: _problem_handler(desk.metrics)},
     )
 
 
@@ -110,12 +110,15 @@ def _json(body: object, status: int = 200) -> Response:
     return Response(json.dumps(body), status_code=status, media_type="application/json")
 
 
-async def _problem(_: Request, error: Exception) -> Response:
-    assert isinstance(error, ProblemError)
-    problem = error.problem
-    return Response(
-        problem.body(""), status_code=problem.status, headers=dict(problem.headers()), media_type="application/json"
-    )
+def _problem_handler(metrics: Metrics) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def answer(_: Request, error: Exception) -> Response:
+        assert isinstance(error, ProblemError)
+        problem = error.problem
+        metrics.problem(problem.kind)
+        headers = dict(problem.headers())
+        return Response(problem.body(""), status_code=problem.status, headers=headers, media_type="application/json")
+
+    return answer
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:
