@@ -14,6 +14,7 @@ import pytest
 from tests.client.fake_server import Call, Running, chunk, error
 from tests.gateway.conftest import CHAT, PATIENCE_S, RunningGateway, Start
 
+from seekserve.gateway.resume import wrap
 from seekserve_backend.contract.refusal import ErrorCode, ErrorLine
 
 END_MARK = "triton_enable_empty_final_response"
@@ -273,6 +274,31 @@ def test_a_stream_that_can_be_resumed_is_left_when_its_client_goes_and_given_up_
     (said,) = farewells()
     assert (said.request.model_name, input_text(said, "resume_token")) == ("m", "t0k")
     assert "t0k" not in (tmp_path / "requests.jsonl").read_text()
+
+
+def test_a_stream_is_given_up_with_its_token(server: Running, gateway: RunningGateway) -> None:
+    server.triton.script = lambda _: iter([chunk("", final=True, finish="cancelled")])
+    token = wrap("t0k", server.url, "content")
+    answer = gateway.chat({"stream": True}, x_resume_token=token, x_resume_cancel="1")
+    assert '"finish_reason":"cancelled"' in answer.text
+    inputs = server.last.inputs()
+    assert (inputs["resume_cancel"][2], input_text(server.last, "resume_token")) == (b"\x01", "t0k")
+
+
+def test_who_waits_gets_signs_of_life_that_clients_skip(server: Running, gateway: RunningGateway) -> None:
+    def slow(_: Call) -> Iterator[Any]:
+        yield chunk("", queue_ms=100.0)
+        yield chunk("", queue_ms=200.0)
+        yield from three(_)
+
+    server.triton.script = slow
+    answer = gateway.chat({"stream": True}, x_heartbeat_ms="100")
+    assert answer.text.startswith(": waiting\n\n: waiting\n\ndata: ")
+    assert answer.text.count(": waiting") == 2
+    assert server.last.inputs()["heartbeat_ms"][2] == (100).to_bytes(4, "little")
+    assert ": waiting" not in gateway.chat({"stream": True}).text
+    server.triton.script = lambda _: iter([line(ErrorCode.INVALID, None, "heartbeat_ms")])
+    assert gateway.chat({"stream": True}, x_heartbeat_ms="1").json()["error"]["param"] == "x-heartbeat-ms"
 
 
 def test_a_stream_that_outlasts_the_drain_time_ends_with_a_word(server: Running, start: Start) -> None:

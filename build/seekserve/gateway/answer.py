@@ -212,7 +212,15 @@ class _Reply:
             return WholeSink(self._send, ask, head, self._record, headers)
         resume = admitted.resume
         from_bytes = resume.from_bytes if resume is not None else 0 if admitted.fields.get("resumable") else None
-        self._stream = StreamSink(self._send, ask, head, self._record, headers, from_bytes=from_bytes)
+        self._stream = StreamSink(
+            self._send,
+            ask,
+            head,
+            self._record,
+            headers,
+            from_bytes=from_bytes,
+            is_waited_for="heartbeat_ms" in admitted.fields,
+        )
         return self._stream
 
     def note(self, problem: Problem) -> None:

@@ -112,5 +112,8 @@ class Choice:
 
 def _rest_of(resume: Resume, fields: Mapping[str, Any]) -> GenerateRequest:
     """All of the stream once more: what came before puts the readers of the text into their state."""
-    kept = {name: fields[name] for name in ("tenant", "request_id") if name in fields}
+    kept = {name: fields[name] for name in ("tenant", "request_id", "heartbeat_ms") if name in fields}
+    if resume.is_given_up:
+        kept.pop("heartbeat_ms", None)
+        return GenerateRequest(resume_token=resume.token, resume_cancel=True, **kept)
     return GenerateRequest(resume_token=resume.token, resume_from_bytes=0, **kept)

@@ -10,7 +10,7 @@ from typing import Any
 
 from seekserve.gateway.keys import ApiKey, KeyRing
 from seekserve.gateway.problems import Problem, ProblemError
-from seekserve.gateway.resume import Resume, read_resume
+from seekserve.gateway.resume import Resume, is_on, read_resume
 
 __all__ = ["Admitted", "Door"]
 
@@ -69,7 +69,8 @@ class Door:
             "deadline_ms": deadline_ms,
             "parameters": _origin(route, asked_class, tenant, deadline_ms),
         }
-        if headers.get("x-resumable", "").lower() in ("1", "true"):
+        fields["heartbeat_ms"] = _ms(headers, "x-heartbeat-ms")
+        if is_on(headers, "x-resumable"):
             fields["resumable"] = True
         return Admitted(
             key=None if key is None else key.name,

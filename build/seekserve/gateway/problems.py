@@ -36,6 +36,7 @@ _PARAM_OF_FIELD = {
     "chat_options": "chat_template_kwargs",
     "deadline_ms": "x-deadline-ms",
     "request_class": "x-request-type",
+    "heartbeat_ms": "x-heartbeat-ms",
     "resume_token": "x-resume-token",
     "resume_from_bytes": "last-event-id",
     "tenant": "x-tenant",
