@@ -131,11 +131,11 @@ class Answering:
         work = self._produce(ask, choices, admitted, reply, record)
         try:
             await _unless_left(work, receive, timeout_ms=admitted.timeout_ms)
-        except _TimeIsOver:
-            for choice in choices:
-                choice.give_up()
-            reason = f"not complete after {admitted.timeout_ms} ms, the time that x-request-timeout-ms leaves"
-            raise ProblemError(Problem(status=504, code="timed_out", message=reason, kind="expired")) from None
+        except ProblemError as error:
+            if error.problem.code == "timed_out":  # nobody will come back for it, even where that was possible
+                for choice in choices:
+                    choice.give_up()
+            raise
 
     async def _produce(
         self, ask: Ask, choices: list[Choice], admitted: Admitted, reply: _Reply, record: Record
@@ -191,10 +191,6 @@ class Answering:
             raise ProblemError(from_error(error)) from error
 
 
-class _TimeIsOver(Exception):
-    pass
-
-
 class _Reply:
     """The answer's way out: knows whether it has begun, which decides how an error can still be told."""
 
@@ -242,7 +238,7 @@ class _Reply:
 
 
 async def _unless_left(work: Coroutine[Any, Any, None], receive: Receive, *, timeout_ms: int | None) -> None:
-    """Runs the work to its end; raises ClientLeft when the client goes first, _TimeIsOver when it took too long."""
+    """Runs the work to its end; raises ClientLeft when the client goes first, ProblemError when the time is over."""
     task = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(until_left(receive))
     try:
@@ -252,7 +248,8 @@ async def _unless_left(work: Coroutine[Any, Any, None], receive: Receive, *, tim
             return task.result()
         if leaving in done:
             raise ClientLeft
-        raise _TimeIsOver
+        reason = f"the answer was not complete after {timeout_ms} ms, the time that x-request-timeout-ms leaves"
+        raise ProblemError(Problem(status=504, code="timed_out", message=reason, kind="expired"))
     finally:
         leaving.cancel()
         task.cancel()
