@@ -66,6 +66,7 @@ def write_log(path: Path, steps: int) -> Path:
 
 @pytest.mark.needs_local
 def test_the_tiny_bundle_gets_its_own_model(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
     bundle = tmp_path / "bundle"
     checkpoint = tiny_checkpoint_folder()
     code, _, err = run("build-engine", checkpoint, "--out", bundle, "--max-batch-size", 2, "--max-seq-len", 128)

@@ -65,6 +65,15 @@ def test_the_first_rule_that_matches_decides(
     assert choose_class(made, "bulk", origin) == "bulk", "a class named by the client wins"
 
 
+def test_a_batch_is_offline_where_no_rule_says_otherwise() -> None:
+    batch = Origin(endpoint="/v1/batch/completions")
+    classes = {"chat": rules(priority=0), "slow": rules(priority=2, is_offline=True)}
+    assert choose_class(policy(classes=classes), None, batch) == "slow"
+    ruled = policy(classes=classes, routes=[{"class": "chat", "endpoint": "/v1/*"}])
+    assert choose_class(ruled, None, batch) == "chat"
+    assert choose_class(policy(), None, batch) == "chat", "no class is marked as offline"
+
+
 @pytest.mark.parametrize(
     ("data", "named", "tenant", "chosen"),
     [

@@ -183,5 +183,12 @@ def test_only_a_stream_of_one_choice_can_be_resumed(gateway: RunningGateway) -> 
     for body in ({}, {"stream": True, "n": 2}):
         answer = gateway.chat(body, x_resumable="1")
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "stream")
-    lost = gateway.chat({"stream": True}, x_resume_token=wrap("t", "elsewhere:1", None))
-    assert (lost.status_code, lost.json()["error"]["code"]) == (503, "not_serving")
+    foreign = gateway.chat({"stream": True}, x_resume_token=wrap("t", "elsewhere:1", None))
+    assert (foreign.status_code, foreign.json()["error"]["param"]) == (400, "x-resume-token")
+
+
+def test_a_stream_of_a_backend_that_is_away_may_be_asked_for_later(server: Running, gateway: RunningGateway) -> None:
+    server.drop()
+    gateway.chat()  # tells the gateway
+    away = gateway.chat({"stream": True}, x_resume_token=wrap("t", server.url, None))
+    assert (away.status_code, away.headers["retry-after"]) == (503, "1")

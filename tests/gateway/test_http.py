@@ -14,8 +14,10 @@ import pytest
 from tests.client.fake_server import Call, Running, chunk, error
 from tests.gateway.conftest import CHAT, PATIENCE_S, RunningGateway, Start
 
+from seekserve.gateway.resume import wrap
 from seekserve_backend.contract.refusal import ErrorCode, ErrorLine
 
+END_MARK = "triton_enable_empty_final_response"
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 
@@ -94,12 +96,19 @@ def test_completions_of_several_prompts_and_choices_keep_their_places(server: Ru
     assert texts == {0: "a", 1: "a", 2: "b", 3: "b"}
 
 
-def test_the_batch_route_takes_both_forms_and_asks_as_offline(server: Running, gateway: RunningGateway) -> None:
+def test_the_routes_of_a_policy_see_the_path_and_the_headers(server: Running, gateway: RunningGateway) -> None:
+    """A class that the caller wishes for is a header's word; only a key of the operator's names one outright."""
+
+    def origin() -> dict[str, str]:
+        assert "request_class" not in server.last.inputs()
+        return {name: value.string_param for name, value in server.last.request.parameters.items()} | {END_MARK: ""}
+
     assert gateway.post("/v1/batch/completions", CHAT).json()["object"] == "chat.completion"
-    assert input_text(server.last, "request_class") == "offline"
+    assert origin() == {"endpoint": "/v1/batch/completions", END_MARK: ""}
     assert gateway.post("/v1/batch/completions", {"model": "m", "prompt": "x"}).json()["object"] == "text_completion"
-    gateway.chat()
-    assert "request_class" not in server.last.inputs()
+    gateway.chat(x_request_type="bulk", x_tenant="a", x_deadline_ms="900")
+    headers = {"x-request-type": "bulk", "x-tenant": "a", "x-deadline-ms": "900"}
+    assert origin() == {"endpoint": "/v1/chat/completions", **headers, END_MARK: ""}
 
 
 def test_models_and_a_wrong_model_is_404_with_the_list(gateway: RunningGateway) -> None:
@@ -164,6 +173,23 @@ def test_what_a_server_says_in_its_own_words_reaches_no_client(server: Running, 
     assert "secret" not in answer.text
 
 
+def test_a_clients_own_words_are_in_no_log_and_its_fields_have_its_names(
+    server: Running, gateway: RunningGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = ErrorLine(
+        code=ErrorCode.INVALID,
+        reason="stop_words: 'secret words' is too long",
+        retry_after_ms=None,
+        request_id="r",
+        field="stop_words",
+    )
+    server.triton.script = lambda _: iter([error(said.to_line())])
+    answer = gateway.chat(x_request_id="r-1").json()["error"]
+    assert (answer["param"], answer["message"]) == ("stop", "stop: 'secret words' is too long")
+    assert "request r-1 at" in caplog.text
+    assert "secret" not in caplog.text
+
+
 def test_log_probabilities_belong_to_the_text_they_came_with(server: Running, gateway: RunningGateway) -> None:
     import struct
 
@@ -188,10 +214,10 @@ def test_log_probabilities_belong_to_the_text_they_came_with(server: Running, ga
 class Leaver:
     """A client that sends a request by hand, so that it can leave at any moment."""
 
-    def __init__(self, gateway: RunningGateway, body: dict[str, Any]) -> None:
+    def __init__(self, gateway: RunningGateway, body: dict[str, Any], header: str = "host: x") -> None:
         place = urlsplit(gateway.url)
         data = json.dumps(body).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(data)}\r\n\r\n"
+        head = f"POST /v1/chat/completions HTTP/1.1\r\n{header}\r\ncontent-length: {len(data)}\r\n\r\n"
         self.socket = socket.create_connection((str(place.hostname), int(place.port or 0)), PATIENCE_S)
         self.socket.sendall(head.encode() + data)
 
@@ -220,6 +246,59 @@ def test_a_client_that_leaves_is_cancelled_at_the_backend(
     leaver.leave()
     assert server.last.is_ended.wait(PATIENCE_S)
     assert server.last.was_cancelled
+
+
+def test_a_stream_that_can_be_resumed_is_left_when_its_client_goes_and_given_up_when_its_time_is_over(
+    server: Running, gateway: RunningGateway, tmp_path: Path
+) -> None:
+    def endless(call: Call) -> Iterator[Any]:
+        if "resume_cancel" in call.inputs():
+            yield chunk("", final=True, finish="cancelled")
+            return
+        yield chunk("first", token="t0k")
+        call.hang()
+
+    def farewells() -> list[Call]:
+        return [call for call in server.triton.calls if "resume_cancel" in call.inputs()]
+
+    server.triton.script = endless
+    server.triton.models = ["m", "another"]  # so that a farewell has to name the model
+    leaver = Leaver(gateway, {**CHAT, "stream": True}, "x-resumable: 1")
+    text = leaver.socket.recv(1 << 16)
+    leaver.leave()
+    assert server.last.is_ended.wait(PATIENCE_S)
+    assert (b".n.t0k\r\n" in text, farewells()) == (True, [])
+    late = gateway.chat({"stream": True}, x_resumable="1", x_request_timeout_ms="200")
+    assert events(late.text.partition("\n")[2])[-1]["error"]["code"] == "timed_out"
+    gateway.stop()  # waits for farewells
+    (said,) = farewells()
+    assert (said.request.model_name, input_text(said, "resume_token")) == ("m", "t0k")
+    assert "t0k" not in (tmp_path / "requests.jsonl").read_text()
+
+
+def test_a_stream_is_given_up_with_its_token(server: Running, gateway: RunningGateway) -> None:
+    server.triton.script = lambda _: iter([chunk("", final=True, finish="cancelled")])
+    token = wrap("t0k", server.url, "content")
+    answer = gateway.chat({"stream": True}, x_resume_token=token, x_resume_cancel="1")
+    assert '"finish_reason":"cancelled"' in answer.text
+    inputs = server.last.inputs()
+    assert (inputs["resume_cancel"][2], input_text(server.last, "resume_token")) == (b"\x01", "t0k")
+
+
+def test_who_waits_gets_signs_of_life_that_clients_skip(server: Running, gateway: RunningGateway) -> None:
+    def slow(_: Call) -> Iterator[Any]:
+        yield chunk("", queue_ms=100.0)
+        yield chunk("", queue_ms=200.0)
+        yield from three(_)
+
+    server.triton.script = slow
+    answer = gateway.chat({"stream": True}, x_heartbeat_ms="100")
+    assert answer.text.startswith(": waiting\n\n: waiting\n\ndata: ")
+    assert answer.text.count(": waiting") == 2
+    assert server.last.inputs()["heartbeat_ms"][2] == (100).to_bytes(4, "little")
+    assert ": waiting" not in gateway.chat({"stream": True}).text
+    server.triton.script = lambda _: iter([line(ErrorCode.INVALID, None, "heartbeat_ms")])
+    assert gateway.chat({"stream": True}, x_heartbeat_ms="1").json()["error"]["param"] == "x-heartbeat-ms"
 
 
 def test_a_stream_that_outlasts_the_drain_time_ends_with_a_word(server: Running, start: Start) -> None:

@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tests.live.conftest import TINY, Server
 from tests.live.test_safety import settled_counts
@@ -148,9 +150,36 @@ def test_a_client_that_leaves_is_cancelled_at_the_server(server: Server, client:
     assert client.chat.completions.create(model=TINY, messages=SUM).choices[0].message.content == "37 + 48 = 85."
 
 
+def test_a_stream_whose_connection_broke_goes_on_where_it_was(server: Server, gateway: GatewayProcess) -> None:
+    body = {"model": TINY, "messages": RECITAL["messages"], "stream": True}
+    path = f"{gateway.url}/v1/chat/completions"
+    with httpx.Client(timeout=60, trust_env=False) as http:
+        with http.stream("POST", path, json=body, headers={"x-resumable": "1"}) as broken:
+            token = broken.headers["x-resume-token"]
+            lines = broken.iter_lines()
+            first = [next(lines) for _ in range(3 * 4)]  # id, data and an empty line for each
+        before = settled_counts(server, TINY)
+        position = next(line for line in reversed(first) if line.startswith("id: "))[4:]
+        rest = http.post(path, json=body, headers={"x-resume-token": token, "last-event-id": position})
+        assert text_of(first) + text_of(rest.text.splitlines()) == RECITAL["expected"]
+        assert settled_counts(server, TINY)["cancelled"] == before["cancelled"]
+        wrong = http.post(path, json=body, headers={"x-resume-token": token[:-1] + "~"})
+        assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "x-resume-token")
+    assert token.rsplit(".", 1)[1] not in gateway.log.read_text() + "".join(gateway.said)
+
+
+def text_of(lines: list[str]) -> str:
+    """Of the data lines of a stream."""
+    pieces = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    return "".join(piece["choices"][0]["delta"].get("content", "") for piece in pieces)
+
+
 def test_the_request_log_has_a_line_for_each_request_and_no_prompt(client: Any, gateway: GatewayProcess) -> None:
     client.chat.completions.create(model=TINY, messages=SUM, extra_headers={"x-request-id": "the-last-one"})
-    text = gateway.log.read_text()
+    deadline = time.monotonic() + 20
+    while "the-last-one" not in (text := gateway.log.read_text()):  # written when the answer is out already
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     line = next(each for each in map(json.loads, text.splitlines()) if each["request_id"] == "the-last-one")
     assert {"status": 200, "model": TINY, "finish_reason": "stop", "stream": False}.items() <= line.items()
     assert line["queue_ms"] >= 0

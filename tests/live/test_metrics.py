@@ -14,6 +14,7 @@ from tests.live.conftest import TINY, Server
 
 from seekserve.client import Client, GenerateRequest
 from seekserve.errors import SeekserveError
+from seekserve.monitor.reading import INSIDE
 from seekserve.server.metrics import Sample, parse_metrics
 from seekserve_backend.contract.metric_names import BOOKS, FAMILIES, FAMILY, PREFIX, Kind
 
@@ -69,7 +70,7 @@ def look(server: Server, seen: Scrapes) -> None:
             seen.torn += 1
             continue
         seen.whole += 1
-        waiting = found["intake_requests"] + found["queue_requests"] + found["running_requests"]
+        waiting = sum(found[name] for name in INSIDE)
         seen.busy += waiting > 0
         if found["requests_offered_total"] != waiting + found["requests_ended_total"]:
             seen.wrong.append((found, text))

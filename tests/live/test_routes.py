@@ -24,6 +24,7 @@ FRONT: dict[str, Any] = {
     "routes": [
         {"class": "offline", "header": {"x-request-type": "offline"}},
         {"class": "draft", "endpoint": "/v1/drafts"},
+        {"class": "offline", "endpoint": "/v1/completions"},
     ],
     "classes": {
         "chat": {**PLAIN, "priority": 0, "sampling": {"temperature": {"max": 0.5, "outside": "refuse"}}},
@@ -145,3 +146,25 @@ def test_a_policy_that_routes_to_nobody_is_not_taken(pair: tuple[Server, Path]) 
     assert "did you mean spare?" in log
     file.write_text(good, encoding="utf-8")
     assert until_routed(server).served_by == "spare"
+
+
+def test_the_gateway_tells_the_policy_where_a_request_came_in(pair: tuple[Server, Path]) -> None:
+    server, _ = pair
+    httpx = pytest.importorskip("httpx", reason="not installed: httpx (the test extra)")
+    beside = pytest.importorskip("seekserve.gateway.beside", reason="not installed: starlette (the gateway extra)")
+    from seekserve.gateway.options import GatewayOptions, read_backend
+
+    options = GatewayOptions(backends=(read_backend(server.grpc),), port=0, log_file="")
+    chat = {"model": "front", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 8}
+    with (
+        beside.GatewayThread(options, {}, say=lambda _: None) as gateway,
+        httpx.Client(base_url=gateway.url, timeout=60, trust_env=False) as client,
+    ):
+
+        def tokens(path: str, body: dict[str, Any], **headers: str) -> int:
+            answer = client.post(path, json=body, headers=headers).raise_for_status()
+            return int(answer.json()["usage"]["completion_tokens"])
+
+        assert tokens("/v1/chat/completions", chat) == 8
+        assert tokens("/v1/completions", {"model": "front", "prompt": "Count", "max_tokens": 8}) == 3
+        assert tokens("/v1/chat/completions", chat, **{"x-request-type": "offline"}) == 3

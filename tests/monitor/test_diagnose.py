@@ -183,6 +183,7 @@ def _late(e: Exposition, n: float) -> None:
         ("less-done", lambda e, n: e.set("output_tokens_total", 1000 + 10 * n).observe(
             "engine_step_seconds", [0.02] * int(100 * n))),
         ("model-too-slow", lambda e, n: e.set("step_bias_ratio", 0.5)),
+        ("streams-not-resumed", lambda e, n: e.set("streams_dropped_total", 20 * n).set("streams_resumed_total", n)),
         ("observations-dropped", lambda e, n: e.set("observations_dropped_total", 50 * n)),
         ("cache-idle", lambda e, n: e.set("queue_requests", 9, "interactive").set("kv_blocks", 100).set(
             "kv_used_blocks", 3)),

@@ -168,6 +168,14 @@ TROUBLES = {
         {series(f"{FORMATION}_bucket", f'le="{le}",{CHAT}'): rise(90) for le in ("0.0025", "0.005")},
     ),
     "lost": Trouble(("RequestsUnaccounted",), {mine("requests_offered_total"): rise(100, 1)}),
+    "joined and routed ones are somewhere": Trouble(
+        (),
+        {
+            mine("requests_offered_total"): rise(100, 7),
+            mine("joined_requests"): level(4),
+            mine("routed_requests"): level(3),
+        },
+    ),
     "a torn scrape proves nothing": Trouble(
         (), {mine("requests_offered_total"): rise(100, 1), mine("flushes_begun"): rise(STEP_S, 1001)}
     ),

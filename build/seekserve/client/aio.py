@@ -52,9 +52,11 @@ class AsyncStream(AsyncIterator[Delta]):
         reconnects: int = 0,
         model: str | None = None,
         metadata: Sequence[tuple[str, str]] = (),
+        is_kept: bool = False,
     ) -> None:
         self._client = client
         self._model = model
+        self._is_kept = is_kept
         self._metadata = tuple(metadata) or None
         self._url = client.url
         request = prepared(request, reconnects)
@@ -204,10 +206,18 @@ class AsyncStream(AsyncIterator[Delta]):
     def close(self) -> None:
         """Cancels the request unless it has ended; may be called again."""
         token = self._assembler.resume_token
-        is_given_up = self._is_open and token is not None and not self._assembler.is_terminal
+        is_given_up = self._is_open and not self._is_kept and token is not None and not self._assembler.is_terminal
         self._end()
-        if is_given_up and token is not None and self._loop is not None and self._loop.is_running():
-            self._client.give_up(token, self._comeback.request.tenant)
+        if is_given_up:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Cancels the work of a resumable stream, left or not; nothing without a token, or when it has ended."""
+        token = self._assembler.resume_token
+        self._end()
+        if token is None or self._assembler.is_terminal or self._loop is None or not self._loop.is_running():
+            return
+        self._client.give_up(token, self._comeback.request.tenant, self._message.model_name)
 
     def leave(self) -> None:
         """Closes the connection only: a resumable stream can be resumed with its token, by whoever has it."""
@@ -242,8 +252,9 @@ class AsyncStream(AsyncIterator[Delta]):
             if self._loop is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._watched.call.cancel)
                 token = self._assembler.resume_token
-                if token is not None and not self._assembler.is_terminal:
-                    self._loop.call_soon_threadsafe(self._client.give_up, token, self._comeback.request.tenant)
+                if token is not None and not self._is_kept and not self._assembler.is_terminal:
+                    whose = (token, self._comeback.request.tenant, self._message.model_name)
+                    self._loop.call_soon_threadsafe(self._client.give_up, *whose)
 
 
 class AsyncClient:
@@ -290,10 +301,12 @@ class AsyncClient:
         reconnects: int = 0,
         model: str | None = None,
         metadata: Sequence[tuple[str, str]] = (),
+        is_kept: bool = False,
     ) -> AsyncStream:
         """The deltas come from iterating over the result. `reconnects`: as for the blocking client. `model` goes before
-        the client's own; `metadata` travels as gRPC headers (a trace context)."""
-        return AsyncStream(self, request, reconnects=reconnects, model=model, metadata=metadata)
+        the client's own; `metadata` travels as gRPC headers (a trace context). `is_kept`: closing or cancelling a
+        resumable stream only leaves it, and `give_up` alone ends its work."""
+        return AsyncStream(self, request, reconnects=reconnects, model=model, metadata=metadata, is_kept=is_kept)
 
     def resume(
         self, token: str, *, received_bytes: int = 0, tenant: str | None = None, reconnects: int = 0
@@ -302,12 +315,12 @@ class AsyncClient:
         request = GenerateRequest(resume_token=token, resume_from_bytes=received_bytes, tenant=tenant)
         return self.stream(request, reconnects=reconnects)
 
-    def give_up(self, token: str, tenant: str | None = None) -> None:
+    def give_up(self, token: str, tenant: str | None = None, model: str | None = None) -> None:
         """Cancels the work of a resumable stream, wherever it is; returns at once. Needs the running loop."""
 
         async def say() -> None:
             with contextlib.suppress(grpc.aio.AioRpcError):  # then the server's own patience ends it
-                message = encode(farewell(token, tenant), await self.model())
+                message = encode(farewell(token, tenant), model or await self.model())
                 async for _ in self.calls().infer(message, timeout=FAREWELL_S):
                     pass
 

@@ -151,8 +151,6 @@ class Assembler:
                 self._fresh_logprobs += wire.read_numbers(tensor, content)
             elif name == "cum_log_probs":
                 (self._cumulative_logprob,) = wire.read_numbers(tensor, content)
-            elif name == "resume_token":
-                self.resume_token = wire.read_text(tensor, content).decode("utf-8", "replace") or None
         return added
 
     def _added(self, text: bytes) -> bytes:

@@ -85,12 +85,11 @@ class Desk:
 class Answering:
     """The ASGI endpoint of one route."""
 
-    def __init__(self, desk: Desk, route: str, *, is_chat: bool | None, request_class: str | None = None) -> None:
-        """`is_chat` None: a body with messages is a chat, any other a completion. `request_class`: of the route."""
+    def __init__(self, desk: Desk, route: str, *, is_chat: bool | None) -> None:
+        """`is_chat` None: a body with messages is a chat, any other a completion."""
         self._desk = desk
         self._route = route
         self._is_chat = is_chat
-        self._request_class = request_class
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         desk = self._desk
@@ -119,7 +118,7 @@ class Answering:
         self, headers: Mapping[str, str], receive: Receive, reply: _Reply, record: Record, span: Span
     ) -> None:
         desk = self._desk
-        admitted = desk.door.admit(headers, route_class=self._request_class)
+        admitted = desk.door.admit(headers, route=self._route)
         record.key, record.tenant, record.request_class = admitted.key, admitted.tenant, admitted.request_class
         body = await read_json(receive, headers, max_body_bytes=desk.max_body_bytes)
         is_chat = self._is_chat
@@ -129,11 +128,19 @@ class Answering:
         record.model, record.stream, record.choices = ask.model[:128], ask.stream, ask.choices
         if (admitted.resume is not None or admitted.fields.get("resumable")) and not (ask.stream and ask.choices == 1):
             raise ProblemError(_NOT_RESUMABLE)
-        work = self._produce(ask, admitted, reply, record, span)
-        await _unless_left(work, receive, timeout_ms=admitted.timeout_ms)
-
-    async def _produce(self, ask: Ask, admitted: Admitted, reply: _Reply, record: Record, span: Span) -> None:
         choices = self._choices(ask, admitted, record, span)
+        work = self._produce(ask, choices, admitted, reply, record)
+        try:
+            await _unless_left(work, receive, timeout_ms=admitted.timeout_ms)
+        except ProblemError as error:
+            if error.problem.code == "timed_out":  # nobody will come back for it, even where that was possible
+                for choice in choices:
+                    choice.give_up()
+            raise
+
+    async def _produce(
+        self, ask: Ask, choices: list[Choice], admitted: Admitted, reply: _Reply, record: Record
+    ) -> None:
         head = Head(
             request_id=record.request_id,
             created_s=int(record.started_unix_s),
@@ -160,9 +167,12 @@ class Answering:
         metadata = tuple(span.forward().items())
 
         def failed(backend: Backend, error: SeekserveError, is_retried: bool) -> None:
-            self._desk.metrics.backend_error(backend.name, from_error(error).code, is_retried=is_retried)
-            # The client is told no internals; whoever runs this can find them here.
-            _log.warning("request %s at %s: %s", record.request_id, backend.name, error.message)
+            problem = from_error(error)
+            self._desk.metrics.backend_error(backend.name, problem.code, is_retried=is_retried)
+            # The client is told no internals; whoever runs this can find them here. What is wrong with a request may be
+            # said in its own words, which belong in no log.
+            text = f"{problem.code} {problem.param or ''}" if problem.kind == "invalid" else error.message
+            _log.warning("request %s at %s: %s", record.request_id, backend.name, text)
 
         many = ask.choices > 1
         try:
@@ -199,7 +209,15 @@ class _Reply:
             return WholeSink(self._send, ask, head, self._record, headers)
         resume = admitted.resume
         from_bytes = resume.from_bytes if resume is not None else 0 if admitted.fields.get("resumable") else None
-        self._stream = StreamSink(self._send, ask, head, self._record, headers, from_bytes=from_bytes)
+        self._stream = StreamSink(
+            self._send,
+            ask,
+            head,
+            self._record,
+            headers,
+            from_bytes=from_bytes,
+            is_waited_for="heartbeat_ms" in admitted.fields,
+        )
         return self._stream
 
     def note(self, problem: Problem) -> None:

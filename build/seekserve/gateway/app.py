@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -57,7 +57,7 @@ def make_app(
     looking = Starlette(
         routes=[*(Route(path, route, methods=["POST"]) for path, route in answering.items()), *_looking(desk)],
         lifespan=lifespan,
-        exception_handlers={HTTPException: _http_problem, ProblemError: _problem},
+        exception_handlers={HTTPException: _http_problem, ProblemError: _problem_handler(desk.metrics)},
     )
     return _Front(looking, answering)
 
@@ -75,14 +75,14 @@ class _Front:
 
 
 def _answering(desk: Desk) -> dict[str, ASGIApp]:
-    def route(path: str, *, is_chat: bool | None, request_class: str | None = None) -> tuple[str, ASGIApp]:
-        return path, Answering(desk, path, is_chat=is_chat, request_class=request_class)
+    def route(path: str, *, is_chat: bool | None) -> tuple[str, ASGIApp]:
+        return path, Answering(desk, path, is_chat=is_chat)
 
     return dict(
         (
             route("/v1/chat/completions", is_chat=True),
             route("/v1/completions", is_chat=False),
-            route("/v1/batch/completions", is_chat=None, request_class="offline"),
+            route("/v1/batch/completions", is_chat=None),
         )
     )
 
@@ -127,12 +127,15 @@ def _json(body: object, status: int = 200) -> Response:
     return Response(json.dumps(body), status_code=status, media_type="application/json")
 
 
-async def _problem(_: Request, error: Exception) -> Response:
-    assert isinstance(error, ProblemError)
-    problem = error.problem
-    return Response(
-        problem.body(""), status_code=problem.status, headers=dict(problem.headers()), media_type="application/json"
-    )
+def _problem_handler(metrics: Metrics) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def answer(_: Request, error: Exception) -> Response:
+        assert isinstance(error, ProblemError)
+        problem = error.problem
+        metrics.problem(problem.kind)
+        headers = dict(problem.headers())
+        return Response(problem.body(""), status_code=problem.status, headers=headers, media_type="application/json")
+
+    return answer
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:

@@ -10,9 +10,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["DONE", "Head", "chat_logprobs", "completion_logprobs", "error_event", "usage"]
+__all__ = ["DONE", "HEARTBEAT", "Head", "chat_logprobs", "completion_logprobs", "error_event", "usage"]
 
 DONE = b"data: [DONE]\n\n"
+HEARTBEAT = b": waiting\n\n"
 
 
 class Head:

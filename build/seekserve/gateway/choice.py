@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
@@ -76,21 +75,24 @@ class Choice:
             has_begun = False
             backend.in_flight += 1
             try:
-                self._stream = backend.client.stream(self._request, model=self._ask.model, metadata=self._metadata)
+                # What may be resumed is not given up when its caller goes.
+                self._stream = backend.client.stream(
+                    self._request, model=self._ask.model, metadata=self._metadata, is_kept=True
+                )
                 async with self._stream:
-                    try:
-                        async for delta in self._stream:
-                            has_begun = True
-                            yield delta
-                    except (GeneratorExit, asyncio.CancelledError):
-                        if self._request.resumable or self._resume is not None:
-                            self._stream.leave()  # what may be resumed is not given up
-                        raise
+                    async for delta in self._stream:
+                        has_begun = True
+                        yield delta
                 return
             except SeekserveError as error:
                 self._judge(backend, error, has_begun=has_begun)
             finally:
                 backend.in_flight -= 1
+
+    def give_up(self) -> None:
+        """Nobody will come back: also the work of a stream that can be resumed is cancelled."""
+        if self._stream is not None:
+            self._stream.give_up()
 
     def _pick(self) -> Backend:
         if self._resume is not None:
@@ -110,5 +112,8 @@ class Choice:
 
 def _rest_of(resume: Resume, fields: Mapping[str, Any]) -> GenerateRequest:
     """All of the stream once more: what came before puts the readers of the text into their state."""
-    kept = {name: fields[name] for name in ("tenant", "request_id") if name in fields}
+    kept = {name: fields[name] for name in ("tenant", "request_id", "heartbeat_ms") if name in fields}
+    if resume.is_given_up:
+        kept.pop("heartbeat_ms", None)
+        return GenerateRequest(resume_token=resume.token, resume_cancel=True, **kept)
     return GenerateRequest(resume_token=resume.token, resume_from_bytes=0, **kept)

@@ -61,6 +61,10 @@ class Metrics:
         if is_retried:
             self._retries.inc()
 
+    def problem(self, kind: str) -> None:
+        """Of a request that asks the model nothing."""
+        self._problems.labels(kind).inc()
+
     def ended(self, record: Record) -> None:
         self._requests.labels(record.route, str(record.status)).inc()
         if record.kind is not None:

@@ -105,11 +105,24 @@ class Pool:
 
     def marked(self, mark: str) -> Backend:
         """The backend that a resume token means. Raises ProblemError when it is not there."""
-        found = next((each for each in self.backends if each.is_up and backend_mark(each.name) == mark), None)
-        if found is not None:
+        found = next((each for each in self.backends if backend_mark(each.name) == mark), None)
+        if found is None:
+            reason = "header x-resume-token: of no backend of this gateway"
+            raise ProblemError(
+                Problem(status=400, code="invalid", message=reason, kind="invalid", param="x-resume-token")
+            )
+        if found.is_up:
             return found
-        reason = "the backend that had this stream is not there; ask anew"
-        raise ProblemError(Problem(status=503, code="not_serving", message=reason, kind="not_serving"))
+        reason = "the backend that has this stream is not there now"
+        raise ProblemError(
+            Problem(
+                status=503,
+                code="not_serving",
+                message=reason,
+                kind="not_serving",
+                retry_after_ms=_RETRY_AFTER_MS,
+            )
+        )
 
     def has_another(self, model: str, tried: Collection[str]) -> bool:
         return any(model in each.models and each.name not in tried for each in self.backends)

@@ -36,6 +36,10 @@ _PARAM_OF_FIELD = {
     "chat_options": "chat_template_kwargs",
     "deadline_ms": "x-deadline-ms",
     "request_class": "x-request-type",
+    "heartbeat_ms": "x-heartbeat-ms",
+    "resume_token": "x-resume-token",
+    "resume_from_bytes": "last-event-id",
+    "tenant": "x-tenant",
 }
 _TYPES = {
     400: "invalid_request_error",
@@ -103,7 +107,10 @@ def from_error(error: SeekserveError) -> Problem:
     if isinstance(error, NotAccepted):
         field = error.field
         param = None if field is None else _PARAM_OF_FIELD.get(field, field)
-        return Problem(status=400, code=error.code, message=error.reason, kind="invalid", param=param)
+        reason = error.reason
+        if field is not None and param is not None and reason.startswith(f"{field}: "):
+            reason = param + reason[len(field) :]  # the name that the caller knows
+        return Problem(status=400, code=error.code, message=reason, kind="invalid", param=param)
     if isinstance(error, InputError):
         return Problem(status=400, code="invalid", message=error.message, kind="invalid")
     if isinstance(error, TimedOut):

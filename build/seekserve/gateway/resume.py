@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from seekserve.gateway.problems import Problem, ProblemError
 
-__all__ = ["Resume", "backend_mark", "cut", "read_resume", "wrap"]
+__all__ = ["Resume", "backend_mark", "cut", "is_on", "read_resume", "wrap"]
 
 _STATES = {"content": "c", "thinking": "t", None: "n"}
 _TOKEN = re.compile(r"([0-9a-f]{8})\.([ctn])\.([\x21-\x7e]{1,512})")
@@ -32,6 +32,8 @@ class Resume:
     """The backend's own."""
     from_bytes: int
     """Of raw text that need not be told again."""
+    is_given_up: bool = False
+    """The stream shall end, and its work be cancelled."""
 
 
 def backend_mark(name: str) -> str:
@@ -44,7 +46,7 @@ def wrap(token: str, backend: str, chat_state: str | None) -> str:
 
 
 def read_resume(headers: Mapping[str, str]) -> Resume | None:
-    """From `x-resume-token` and `last-event-id`; None without a token. Raises ProblemError (400)."""
+    """From `x-resume-token`, `last-event-id` and `x-resume-cancel`; None without a token. Raises ProblemError (400)."""
     given = headers.get("x-resume-token")
     if given is None:
         return None
@@ -55,7 +57,17 @@ def read_resume(headers: Mapping[str, str]) -> Resume | None:
     if not (position.isascii() and position.isdecimal() and len(position) <= 10):
         raise _bad("last-event-id", "expected the id of an event of the stream")
     state = next(state for state, letter in _STATES.items() if letter == found[2])
-    return Resume(mark=found[1], chat_state=state, token=found[3], from_bytes=int(position))
+    return Resume(
+        mark=found[1],
+        chat_state=state,
+        token=found[3],
+        from_bytes=int(position),
+        is_given_up=is_on(headers, "x-resume-cancel"),
+    )
+
+
+def is_on(headers: Mapping[str, str], header: str) -> bool:
+    return headers.get(header, "").lower() in ("1", "true")
 
 
 def cut(text: str, skip_bytes: int) -> tuple[str, str]:

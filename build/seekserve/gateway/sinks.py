@@ -11,7 +11,7 @@ from starlette.types import Send
 
 from seekserve.client import Delta
 from seekserve.gateway.ask import Ask
-from seekserve.gateway.bodies import DONE, Head, chat_logprobs, completion_logprobs, usage
+from seekserve.gateway.bodies import DONE, HEARTBEAT, Head, chat_logprobs, completion_logprobs, usage
 from seekserve.gateway.chat_stream import ChatParts, Part, delta_json
 from seekserve.gateway.choice import Choice
 from seekserve.gateway.http import send_whole, start_stream
@@ -37,15 +37,25 @@ class StreamSink:
     """Nothing is sent before the first piece is here, so that a refusal still has a status of its own."""
 
     def __init__(
-        self, send: Send, ask: Ask, head: Head, record: Record, headers: dict[str, str], *, from_bytes: int | None
+        self,
+        send: Send,
+        ask: Ask,
+        head: Head,
+        record: Record,
+        headers: dict[str, str],
+        *,
+        from_bytes: int | None,
+        is_waited_for: bool = False,
     ) -> None:
-        """`from_bytes`: of a stream that can be resumed, raw text that the caller has; None: it cannot be resumed."""
+        """`from_bytes`: of a stream that can be resumed, raw text that the caller has; None: it cannot be resumed.
+        `is_waited_for`: the caller wants signs of life before the first token."""
         self._send = send
         self._ask = ask
         self._head = head
         self._record = record
         self._headers = headers
         self._from_bytes = from_bytes
+        self._is_waited_for = is_waited_for
         self._read_bytes = 0
         self._parts: dict[int, ChatParts] = {}
         self._pending: dict[int, Pieces] = {}
@@ -62,9 +72,13 @@ class StreamSink:
         if text and self._from_bytes is not None:
             text = self._unread(choice, text, self._from_bytes)
         if not text:
+            if self._record.first_s is None and self._is_waited_for:
+                # A comment of the protocol: clients skip it, and nothing on the way takes the stream for dead.
+                await self._send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
             return
         if self._record.first_s is None:
             self._record.first_s = time.perf_counter()
+            self._record.queue_ms = delta.queue_ms
         if self._ask.is_chat:
             await self._write_parts(choice.index, self._parts_of(choice).feed(text))
         else:

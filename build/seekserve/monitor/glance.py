@@ -23,7 +23,7 @@ TIMES = {
     "queue_time_seconds": "queued",
 }
 """In the order in which they are shown."""
-ENDS = ("finished", "refused", "expired", "cancelled", "failed")
+ENDS = ("finished", "refused", "expired", "cancelled", "failed", "routed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +52,19 @@ class Glance:
     buckets: Mapping[str, float]
     """Waiting requests by prompt length."""
     intake: float | None
+    joined: float | None
+    """Requests that get the answer of an equal one."""
+    routed: float | None
+    """Requests that another model answers."""
+    kept_streams: float | None
+    """Resumable streams without a connection."""
     running: float | None
     max_running: float | None
     batch: float | None
     kv_blocks: float | None
     kv_used: float | None
     kv_reserved: float | None
+    memory_pressure: float | None
     kv_reused_per_s: float | None
     hit_ratio: float | None
     pressure: float | None
@@ -103,12 +110,16 @@ def glance_of(recent: Window, wide: Window) -> Glance:
         queue=recent.by("queue_requests", "class"),
         buckets=dict(sorted(recent.by("queue_bucket_requests", "bucket").items(), key=lambda each: _first(each[0]))),
         intake=now("intake_requests"),
+        joined=now("joined_requests"),
+        routed=now("routed_requests"),
+        kept_streams=now("kept_streams"),
         running=now("running_requests"),
         max_running=now("max_running_requests"),
         batch=now("engine_batch_requests"),
         kv_blocks=now("kv_blocks"),
         kv_used=now("kv_used_blocks"),
         kv_reserved=now("kv_reserved_blocks"),
+        memory_pressure=now("memory_pressure_ratio"),
         kv_reused_per_s=recent.rate("kv_reused_blocks_total"),
         hit_ratio=_share(wide, "prefix_hits_total", "prefix_lookups_total"),
         pressure=now("pressure_ratio"),

@@ -13,7 +13,7 @@ __all__ = ["answer", "batches", "requests", "resources"]
 _M = 'model=~"$model"'
 _FIRING = 'alertstate="firing",alertname=~"Seekserve.*"'
 _QUANTILE_DASHES = {"P99": (), "P50": (2, 4)}
-_TERMINALS = ("finished", "refused", "expired", "cancelled", "failed")
+_TERMINALS = ("finished", "refused", "expired", "cancelled", "failed", "routed")
 _REASONS = (
     "queue_full",
     "too_late",
@@ -283,12 +283,12 @@ def _currency() -> list[Panel]:
 
 
 def resources(subject: Subject) -> list[Panel]:
-    kv = ["in use", "reserved"]
+    kv, beside = ["in use", "reserved", "memory pressure"], ["joined", "at another model", "kept streams"]
     found = [
         Panel(
             title="KV cache",
             description="Of its blocks: in use, and what the running requests can come to hold. Target under load: "
-            "above 85 % in use.",
+            "above 85 % in use. Memory pressure: used and half of reserved, more where blocks are half empty.",
             unit="percentunit",
             queries=(
                 Query(f"max(model:seekserve_kv_used:ratio{{{_M}}})", kv[0]),
@@ -296,10 +296,22 @@ def resources(subject: Subject) -> list[Panel]:
                     f"max({_sum('kv_reserved_blocks')} / {_sum('kv_blocks')})",
                     kv[1],
                 ),
+                Query(f"max({PREFIX}memory_pressure_ratio{{{_M}}})", kv[2]),
             ),
             lines=line_styles(kv),
             steps=((None, "transparent"), (0.85, "#009E73"), (0.97, BAD)),
-            most=1.0,
+        ),
+        Panel(
+            title="Beside the engine",
+            description="Requests that get the answer of an equal one or that another model answers, and resumable "
+            "streams that are kept without a connection.",
+            unit="short",
+            queries=(
+                Query(f"sum({PREFIX}joined_requests{{{_M}}})", beside[0]),
+                Query(f"sum({PREFIX}routed_requests{{{_M}}})", beside[1]),
+                Query(f"sum({PREFIX}kept_streams{{{_M}}})", beside[2]),
+            ),
+            lines=line_styles(beside),
         ),
         Panel(
             title="Tardiness",

@@ -13,22 +13,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seekserve.errors import ProtocolError
-from seekserve_backend.contract.metric_names import FAMILIES, PREFIX, Family, Kind
+from seekserve_backend.contract.metric_names import BOOKS, FAMILIES, PREFIX, Family, Kind
 
-__all__ = ["GPU_FAMILIES", "Histogram", "Numbers", "Sample", "Scrape", "parse_text", "scrape_of"]
+__all__ = ["GPU_FAMILIES", "INSIDE", "Histogram", "Numbers", "Sample", "Scrape", "parse_text", "scrape_of"]
 
 Labels = tuple[str, ...]
 Sample = tuple[str, Mapping[str, str], float]
 """(name, labels, value)"""
 
+INSIDE = tuple(
+    family.name.removeprefix(PREFIX) for family in BOOKS if family.kind is Kind.GAUGE and family.unit == "requests"
+)
+"""Where a request can be between its arrival and its end; offered = these + ended."""
+
 _STALE_S = 10.0
 _FLUSHED = "flush_timestamp_seconds"
 # Of gauges that cannot be added: the worst of all processes tells of the model.
 _LOWEST = frozenset({"flush_timestamp_seconds", "credit_seconds"})
+_ADDED_UNITS = ("requests", "blocks", "tokens", "responses", "flushes", "streams", "results", "bytes")
 _ADDED = frozenset(
-    family.name.removeprefix(PREFIX)
-    for family in FAMILIES
-    if family.kind is Kind.GAUGE and family.unit in ("requests", "blocks", "tokens", "responses", "flushes")
+    family.name.removeprefix(PREFIX) for family in FAMILIES if family.kind is Kind.GAUGE and family.unit in _ADDED_UNITS
 ) - {"output_length_error_tokens"}
 
 _BY_SAMPLE: dict[str, tuple[Family, str]] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from seekserve_backend.contract.metric_names import PREFIX
 
+from .reading import INSIDE
 from .rule import Recording
 from .subject import Subject
 
@@ -87,6 +88,9 @@ def _quantiles() -> list[Recording]:
 
 def _states() -> list[Recording]:
     each = "sum by (model, process)"
+    offered = f"{each} ({PREFIX}requests_offered_total)"
+    # A server of another version may not know every place where a request can be.
+    inside = "".join(f" - ({each} ({PREFIX}{name}) or 0 * {offered})" for name in INSIDE)
     return [
         Recording(
             record="model:seekserve_kv_used:ratio",
@@ -96,9 +100,7 @@ def _states() -> list[Recording]:
         Recording(
             record="model_process:seekserve_requests_unaccounted:difference",
             # Only scrapes of one moment are compared: see the books in the table of metrics.
-            expr=f"({each} ({PREFIX}requests_offered_total) - {each} ({PREFIX}requests_ended_total)"
-            f" - {each} ({PREFIX}intake_requests) - {each} ({PREFIX}queue_requests)"
-            f" - {each} ({PREFIX}running_requests))"
+            expr=f"({offered} - {each} ({PREFIX}requests_ended_total){inside})"
             f" and {each} ({PREFIX}flushes_begun) == {each} ({PREFIX}flushes_total)",
             unit="requests",
         ),

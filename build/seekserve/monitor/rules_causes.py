@@ -67,7 +67,7 @@ def _kv_full(view: View) -> Evidence | None:
         most,
         _FULL,
         f"KV cache {percent(used)} used, {percent(reserved)} reserved (bound {percent(_FULL)})",
-        f"{count(view.queued())} requests wait",
+        f"{count(view.queued())} requests wait, memory pressure {ratio(view.window.now('memory_pressure_ratio'))}",
     )
 
 

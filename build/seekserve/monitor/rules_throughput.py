@@ -109,6 +109,13 @@ def _cancelled(view: View) -> Evidence | None:
     return beyond(share, _CANCELLED, text) if (cancelled or 0.0) >= _FEW else None
 
 
+def _streams_dropped(view: View) -> Evidence | None:
+    dropped = view.window.increase("streams_dropped_total")
+    resumed = view.window.increase("streams_resumed_total")
+    text = f"{count(dropped)} kept streams were dropped, {count(resumed)} were come back for"
+    return beyond(dropped, _FEW, text) if dropped and dropped > (resumed or 0.0) else None
+
+
 def _shorter_answers(view: View) -> Evidence | None:
     now, usual = view.window.mean_observed("request_output_tokens"), view.usual_mean("request_output_tokens")
     if now is None or not usual or now >= _FALLEN * usual:
@@ -188,6 +195,14 @@ _LEAVING = Leaf(
     change="Compare their timeouts with TTFT and request duration; a retry without honouring the hint makes it worse.",
     look=_cancelled,
 )
+_NOT_RESUMED = Leaf(
+    id="streams-not-resumed",
+    kind=Kind.WASTE,
+    what="Streams whose connection broke were kept and worked on, and nobody came back for them.",
+    change="Clients that will not return should not ask for `resumable`, or give their streams up (`resume_cancel`). A "
+    "shorter `resume_ttl_s`, or `work_while_away: false`, costs less.",
+    look=_streams_dropped,
+)
 _SHORTER = Leaf(
     id="shorter-answers",
     kind=Kind.NOTE,
@@ -226,7 +241,7 @@ THROUGHPUT = Branch(
         Branch(
             name="requests without an answer",
             look=lambda view: Evidence(1.0, ()),
-            leaves=(_SHED, _NOT_SERVING, _BAD_REQUESTS, _FAILING, _EXPIRING, _LEAVING, RAMPING),
+            leaves=(_SHED, _NOT_SERVING, _BAD_REQUESTS, _FAILING, _EXPIRING, _LEAVING, _NOT_RESUMED, RAMPING),
         ),
         Branch(
             name="less is made",

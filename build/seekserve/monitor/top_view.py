@@ -162,6 +162,8 @@ def _waiting(draw: _Drawing, g: Glance) -> Card:
     filled = {name: n for name, n in g.buckets.items() if n}
     rows += [(f"  {name}", count(n), draw.bar(n / most, bound=2.0)) for name, n in filled.items()]
     rows.append(("in intake", count(g.intake), ""))
+    beside = (("joined", g.joined), ("at other model", g.routed), ("kept streams", g.kept_streams))
+    rows += [(name, count(n), "") for name, n in beside if n]
     return Card("Waiting by class, by prompt length", rows)
 
 
@@ -199,6 +201,7 @@ def _cache(draw: _Drawing, g: Glance) -> Card:
         ("used", percent(used), draw.bar(used, bound=0.9)),
         ("reserved", percent(reserved), draw.bar(reserved, bound=0.9)),
         ("blocks", count(g.kv_blocks), ""),
+        ("pressure", ratio(g.memory_pressure), draw.bar(g.memory_pressure, bound=1.0)),
         ("reused/s", rate(g.kv_reused_per_s), "blocks" if g.kv_reused_per_s is not None else ""),
         ("prefix hits", percent(g.hit_ratio), ""),
     ]

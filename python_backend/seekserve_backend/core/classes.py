@@ -13,6 +13,7 @@ from .refusals import Refusal, Why
 __all__ = ["NOWHERE", "bound_sampling", "choose_class"]
 
 NOWHERE = Origin()
+BATCH_ENDPOINTS = "/v1/batch/"
 _SHOWN_CHARS = 64
 
 
@@ -22,7 +23,9 @@ def choose_class(policy: Policy, named: str | None, origin: Origin) -> str | Ref
     The type header names a class too, unless the policy has a rule about that header. An unknown name comes back as it
     is: `Admission.judge_class` refuses it.
     """
-    routed = next((route.request_class for route in policy.routes if route.matches(origin)), None)
+    routed = next(
+        (route.request_class for route in policy.routes if route.matches(origin)), _batch_class(policy, origin)
+    )
     by_header = origin.headers.get(TYPE_HEADER) or None
     if named is None and not any(TYPE_HEADER in route.header for route in policy.routes):
         named = by_header
@@ -41,6 +44,13 @@ def choose_class(policy: Policy, named: str | None, origin: Origin) -> str | Ref
         reason=f"request_class {named!r} is not for tenant {origin.tenant[:_SHOWN_CHARS]!r}, who may use "
         f"{', '.join(allowed)}; send one of them, or none",
     )
+
+
+def _batch_class(policy: Policy, origin: Origin) -> str | None:
+    """What comes in as a batch can wait, where no rule says otherwise."""
+    if not origin.endpoint.startswith(BATCH_ENDPOINTS):
+        return None
+    return next((name for name, rules in policy.classes.items() if rules.is_offline), None)
 
 
 def _bounded(policy: Policy, named: str, routed: str | None) -> str:

@@ -17,7 +17,7 @@ from seekserve.bench.prompts import Lengths, Prompts, read_vocabulary
 from seekserve.bench.results import LiveResult, judge
 from seekserve.bench.session import Question, measure_once
 from seekserve.errors import InputError, SeekserveError
-from seekserve.monitor.reading import Scrape
+from seekserve.monitor.reading import INSIDE, Scrape
 from seekserve.monitor.sources import scrape
 from seekserve.monitor.window import windows_of
 from seekserve.server.record import LaunchRecord
@@ -123,10 +123,9 @@ def _books_check(before: Scrape | None, after: Scrape | None, result: LiveResult
     window = next((each for each in found if each.model == result.model and len(each.times_s) == 2), None)
     if window is None:
         return books_check(None, None, None, result.recording.sent)
-    names = ("intake_requests", "queue_requests", "running_requests")
-    inside = [window.now(name) for name in names]
-    was_inside = [sum(window.numbers[0].values.get(name, {}).values()) for name in names]
-    grown = None if None in inside else sum(each or 0.0 for each in inside) - sum(was_inside)
+    inside = [window.now(name) for name in INSIDE]
+    was_inside = [sum(window.numbers[0].values.get(name, {}).values()) for name in INSIDE]
+    grown = None if all(each is None for each in inside) else sum(each or 0.0 for each in inside) - sum(was_inside)
     offered = window.increase("requests_offered_total")
     return books_check(offered, window.increase("requests_ended_total"), grown, result.recording.sent)
 
