@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_configure() -> None:
-    # What a shell starts with `&` ignores SIGINT, what nohup starts SIGHUP, and so would everything that the tests start.
+    # What a shell starts with `&` ignores SIGINT, what nohup starts SIGHUP; so would everything that the tests start.
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
