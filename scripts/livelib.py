@@ -161,6 +161,12 @@ async def send(
 
 
 def recorded(
-    address: str, bundle: Path, arrivals: Sequence[Arrival], options: Options, *, as_text: bool = False
+    address: str,
+    bundle: Path,
+    arrivals: Sequence[Arrival],
+    options: Options,
+    *,
+    as_text: bool = False,
+    scale: Scale = SYNTHETIC,
 ) -> Recording:
-    return asyncio.run(send(address, bundle, arrivals, options, as_text=as_text))
+    return asyncio.run(send(address, bundle, arrivals, options, as_text=as_text, scale=scale))
