@@ -4,7 +4,7 @@
 #   scripts/setup.sh EXTRAS [VENV]        e.g.  scripts/setup.sh local,test,dev .venv
 #   scripts/setup.sh --which-python       prints the interpreter that it would use
 #
-# PYTHON chooses the interpreter (default: the first of python3.11, python3.12, python3.10, python3.13, python3 that fits).
+# PYTHON chooses the interpreter (default: the first of python3.11, python3.12, python3.10, python3 that fits).
 # A second run does nothing while pyproject.toml and the constraints are unchanged and the extras are there; extras that
 # are there already are kept.
 set -euo pipefail
@@ -12,16 +12,16 @@ cd "$(dirname "$0")/.."
 
 fail() { echo "setup: $*" >&2; exit 1; }
 
-fits() { "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
+fits() { "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; }
 
 python=${PYTHON:-}
 if [ -n "$python" ]; then
-  fits "$python" || fail "PYTHON=$python is not a Python 3.10 to 3.13 with the venv module"
+  fits "$python" || fail "PYTHON=$python is not a Python 3.10 to 3.12 with the venv module"
 else
-  for candidate in python3.11 python3.12 python3.10 python3.13 python3; do
+  for candidate in python3.11 python3.12 python3.10 python3; do
     if fits "$candidate"; then python=$candidate; break; fi
   done
-  [ -n "$python" ] || fail "no Python 3.10 to 3.13 with the venv module found; install one (Debian: apt-get install python3-venv) or set PYTHON"
+  [ -n "$python" ] || fail "no Python 3.10 to 3.12 with the venv module found; install one (Debian: apt-get install python3-venv) or set PYTHON"
 fi
 if [ "${1:-}" = --which-python ]; then echo "$python"; exit 0; fi
 
