@@ -140,3 +140,32 @@ def test_prompts_that_are_found_to_cost_nothing_leave_nobody_without_hope() -> N
         core.observe(StepReport(step_ms=5.0 - (8 + n % 5) / 10, prefill_tokens=8 + n % 5, firsts=(f"r{n}",)), n / 100)
         core.observe(StepReport(step_ms=5.0, decode_tokens=1, ends=(done,)), n / 100)
     assert core.snapshot().terminals["expired"] == 0
+
+
+def test_probes_teach_nothing() -> None:
+    """Their one token and tiny prompt would pass for usual, and everybody else for dear."""
+    core, untaught = scheduler(), scheduler()
+    for n in range(200):
+        now = float(n)
+        assert isinstance(ask(core, f"p{n}", now, prompt_tokens=2, max_tokens=1, is_probe=True), Accepted)
+        assert released(core, now) == [f"p{n}"]
+        end = End(id=f"p{n}", terminal=Terminal.FINISHED, tokens=1)
+        core.observe(StepReport(step_ms=10.0, prefill_tokens=2, firsts=(f"p{n}",), ends=(end,)), now)
+    found = []
+    for each, now in ((core, 200.0), (untaught, 0.0)):
+        accepted(each, "q", 2, now)
+        gauges = each.snapshot().gauges
+        usual_ms = gauges["price_ms"] / gauges["bias"]
+        taken = accepted(each, "r", 2000, now)
+        released(each, now)
+        found.append((usual_ms, taken, each.snapshot().gauges["expected_kv_tokens"]))
+    assert found[0] == pytest.approx(found[1], rel=0.05)
+
+
+def test_the_first_few_requests_count_alike_for_what_is_usual() -> None:
+    core = scheduler()
+    ask(core, "odd", prompt_tokens=10)
+    usual_ms = core.snapshot().gauges["price_ms"]
+    for n in range(9):
+        ask(core, f"r{n}", prompt_tokens=1000)
+    assert core.snapshot().gauges["price_ms"] > 80.0 * usual_ms

@@ -8,7 +8,7 @@ from .entry import Entry
 
 __all__ = ["Demand"]
 
-_GAIN = 0.01
+_LEAST_GAIN = 0.01
 
 
 class Demand:
@@ -28,6 +28,8 @@ class Demand:
         """Expected of an answer."""
         self.usual_stay = 0.0
         """Blocks times the tokens for which they are held."""
+        self._gain = 1.0
+        """The first few count alike: none of them may pass for usual until a hundred others came."""
 
     def note(self, entry: Entry, now: float, memory_s: float) -> float:
         """Returns its part of the engine's time."""
@@ -39,12 +41,12 @@ class Demand:
         by_class[name] = by_class[name] + share if name in by_class else share
         self.share += share
         self.blocks += blocks
-        if self.requests:
-            self.usual_price_ms += _GAIN * (price_ms - self.usual_price_ms)
-            self.usual_tokens += _GAIN * (tokens - self.usual_tokens)
-            self.usual_stay += _GAIN * (blocks * tokens - self.usual_stay)
-        else:
-            self.usual_price_ms, self.usual_tokens, self.usual_stay = price_ms, tokens, blocks * tokens
+        gain = self._gain
+        self.usual_price_ms += gain * (price_ms - self.usual_price_ms)
+        self.usual_tokens += gain * (tokens - self.usual_tokens)
+        self.usual_stay += gain * (blocks * tokens - self.usual_stay)
+        if gain > _LEAST_GAIN:
+            self._gain = max(_LEAST_GAIN, gain / (1.0 + gain))
         self.requests += 1.0
         return share
 

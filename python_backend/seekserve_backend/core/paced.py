@@ -122,7 +122,7 @@ class PacedGate:
         if entry.is_offline:
             return self._judge_offline(entry, now)
         options = self._options
-        if not entry.was_routed:
+        if not (entry.was_routed or entry.is_probe):
             self._note_asked(entry, now)
         if self._harm_left < options.offline_harm_cap_requests:
             self._harm_left += options.offline_harm
@@ -481,11 +481,14 @@ class PacedGate:
         if not self.engine.end(entry.id):
             return
         self._held_blocks -= entry.need_blocks
-        self._turnover.ended()
+        if entry.is_probe:
+            self._turnover.made(-tokens)
+        else:
+            self._turnover.ended()
         if self._long == entry.id:
             self._long = None
         count = self.engine.count
-        if tokens:
+        if tokens and not entry.is_probe:  # a probe's short answer says nothing of the others'
             self.outputs.observe(entry.request_class, entry.bucket, tokens)
             self._tenants.charge(entry.tenant, tokens * self._token_share_ms)
         self._held_tokens = max(0.0, self._held_tokens - entry.prompt_tokens - entry.expected_tokens)
