@@ -57,7 +57,9 @@ class Scale:
 
     def plant(self) -> Plant:
         options = PlantOptions(
-            chunk_tokens=self.limits.prefill_chunk_tokens, kv_tokens=self.kv.capacity_blocks * self.kv.block_tokens
+            chunk_tokens=self.limits.prefill_chunk_tokens,
+            kv_tokens=self.kv.capacity_blocks * self.kv.block_tokens,
+            may_pause=self.kv.may_pause,
         )
         return Plant(self.model, options)
 

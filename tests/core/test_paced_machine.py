@@ -35,10 +35,14 @@ def policy(**changes: Any) -> Policy:
 class World:
     """A scheduler, a naive engine, and what must be true of both after every event."""
 
-    def __init__(self, rules: Policy, model: StepModel | None, seed: int) -> None:
+    def __init__(self, rules: Policy, model: StepModel | None, seed: int, *, may_pause: bool = False) -> None:
         self.random = random.Random(seed)
         limits = Limits(max_seq_len_tokens=2048, max_batch_size=SLOTS, max_num_tokens=512, prefill_chunk_tokens=128)
-        kv = KvCache(dtype="bf16", block_tokens=BLOCK_TOKENS, capacity_blocks=BLOCKS, bytes_per_token=2)
+        kv = KvCache(
+            dtype="bf16", block_tokens=BLOCK_TOKENS, capacity_blocks=BLOCKS, bytes_per_token=2, may_pause=may_pause
+        )
+        self.may_pause = may_pause
+        self.pauses = 0
         self.core = Scheduler(rules, limits, kv, model)
         self.policies = [
             rules,
@@ -97,18 +101,31 @@ class World:
                 blocks = -(-(prompt + most) // BLOCK_TOKENS)
                 self.engine[decision.id] = [prompt, self.random.randint(1, most), 0, blocks]
         assert len(self.engine) <= SLOTS
-        assert sum(work[3] for work in self.engine.values()) <= BLOCKS
+        assert self.may_pause or sum(work[3] for work in self.engine.values()) <= BLOCKS
+
+    def pause(self) -> None:
+        """Whoever began last is read again, answer and all, until the rest fits."""
+        held = {
+            id: -(-(self.wishes[id][0] + work[2] - work[0] + 1) // BLOCK_TOKENS) for id, work in self.engine.items()
+        }
+        for id in reversed([*self.engine]):
+            if sum(held.values()) <= BLOCKS:
+                break
+            self.engine[id][0] = self.wishes[id][0] + self.engine[id][2]
+            self.pauses += held.pop(id) > 1
 
     def run(self) -> None:
         """One engine step."""
+        self.pause()
         budget, read, firsts, ends, decoded = 128, 0, [], [], 0
         for id, work in self.engine.items():
             if work[0] > 0:
                 c = min(budget, work[0])
                 budget, read, work[0] = budget - c, read + c, work[0] - c
                 if work[0] == 0:
-                    firsts.append(id)
-                    work[2] = 1
+                    firsts += [id] if work[2] == 0 else []
+                    decoded += work[2] > 0
+                    work[2] += 1
             else:
                 work[2] += 1
                 decoded += 1
@@ -182,6 +199,17 @@ def test_every_request_ends_once_and_the_books_balance(seed: int, model: StepMod
     for _ in range(500):
         world.turn()
     world.finish()
+
+
+def test_on_an_engine_that_may_pause_every_request_ends_once_and_the_books_balance() -> None:
+    pauses = 0
+    for seed in range(12):
+        world = World(policy(paced={"start_output_tokens": 1.0}), MODEL, seed, may_pause=True)
+        for _ in range(500):
+            world.turn()
+        world.finish()
+        pauses += world.pauses
+    assert pauses, "the cache must have been too small now and then"
 
 
 def test_the_same_events_give_the_same_decisions() -> None:

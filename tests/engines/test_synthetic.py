@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -198,3 +199,25 @@ def test_a_file_from_before_the_start_is_over(tmp_path: Path) -> None:
 def test_without_the_variable_there_are_no_faults() -> None:
     assert Faults.from_environment({}) is None
     assert Faults.from_environment({FAULTS_VARIABLE: "/x"}) is not None
+
+
+def test_a_full_cache_pauses_who_began_last_and_every_answer_is_whole() -> None:
+    small = dataclasses.replace(INFO, kv_total_blocks=8, may_pause=True)
+    made = SyntheticEngine(small, token_id=7, chunk_tokens=100)
+    ask(made, "a", prompt=32, max_tokens=60)  # 6 blocks in the end
+    ask(made, "b", prompt=32, max_tokens=60)
+    ask(made, "c", prompt=4, max_tokens=5)
+    assert not made.can_add(EngineRequest(id="d", prompt_ids=(1,) * 32, max_tokens=60)), "1 block is left"
+    tokens = {"a": 0, "b": 0, "c": 0}
+    ended: list[str] = []
+    prefilled = 0
+    for report in until_idle(made):
+        prefilled += report.prefill_tokens
+        for event in report.tokens:
+            tokens[event.id] += len(event.token_ids)
+        ended += [end.id for end in report.ends]
+        assert made.stats().kv_free_blocks >= 0
+    assert tokens == {"a": 60, "b": 60, "c": 5}
+    assert ended == ["c", "a", "b"]
+    assert prefilled > 68, "b was read again"
+    assert made.stats().kv_free_blocks == 8

@@ -220,3 +220,22 @@ def test_an_awq_export_with_fp8_activations_is_planned_for_ada_and_hopper(tmp_pa
     assert made.deployment is not None
     assert made.deployment.fits == runs
     assert 4.9e9 < made.weights_bytes < 6.5e9
+
+
+def test_an_engine_that_may_pause_is_told_as_such_and_warned_of_when_the_cache_is_too_small_for_what_runs() -> None:
+    plain = asked(gpu="h200", gpus=8)
+    assert not plain.plan.kv.may_pause
+    asks = {
+        "gpu": "h200",
+        "gpus": 8,
+        "capacity_policy": "MAX_UTILIZATION",
+        "isl": 4000,
+        "osl": 8000,
+        "attention_dp": False,
+    }
+    roomy, full = asked(**asks, max_batch_size=16), asked(**asks, max_batch_size=2000)
+    for made, severity in ((roomy, "note"), (full, "warning")):
+        assert made.plan.kv.may_pause
+        (found,) = [each for each in made.plan.deployment.findings if each.rule == "may-pause"]
+        assert found.severity == severity
+    assert "2000 requests of ISL 4000 / OSL 8000 would hold about 16,000,000 tokens" in found.message

@@ -169,3 +169,61 @@ def test_tokens_are_conserved_whatever_comes_and_goes(
         assert made == ended_tokens + cancelled
     if not cancelled_unread:
         assert read == sum(prompt - min(cached, prompt - 1) for prompt, _, cached in asked)
+
+
+def test_a_full_pool_pauses_who_began_last_and_reads_it_again(model: StepModel) -> None:
+    """300 tokens for two that come to 100 + 100 each, and one that comes to 60: the second gives way and comes back."""
+    plant = Plant(model, PlantOptions(chunk_tokens=256, kv_tokens=300, may_pause=True))
+    plant.add("a", 100, 100)
+    plant.add("b", 100, 100)
+    ends: dict[str, int] = {}
+    firsts: list[str] = []
+    resumed: list[float] = []
+    steps = 0
+    while len(plant):
+        step = plant.step(float(steps))
+        steps += 1
+        firsts += step.firsts
+        resumed += step.resumed_s
+        ends |= dict(step.ends)
+        assert plant.kv_tokens <= 300.0
+        if steps == 60:
+            plant.add("c", 50, 10)
+    assert ends == {"a": 100, "b": 100, "c": 10}
+    assert firsts == ["a", "b", "c"], "an answer that goes on has no second first token"
+    assert plant.pauses == 1
+    assert plant.reread_tokens == 100 + 50
+    assert resumed == [50.0], "when both held 100 + 50 and there was no room for one token more of each"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 300), st.integers(1, 200), st.integers(0, 30)), min_size=1, max_size=25),
+    st.integers(0, 3),
+    st.integers(500, 1200),
+)
+def test_whatever_is_paused_every_answer_is_complete(
+    asked: list[tuple[int, int, int]], drafts: int, kv_tokens: int
+) -> None:
+    options = PlantOptions(chunk_tokens=128, kv_tokens=kv_tokens, may_pause=True, draft_tokens=drafts, acceptance=0.7)
+    plant = Plant(MODEL, options)
+    due: dict[int, list[str]] = {}
+    for n, (_, _, at) in enumerate(asked):
+        due.setdefault(at, []).append(str(n))
+    ends: dict[str, int] = {}
+    firsts: list[str] = []
+    for step_number in range(20_000):
+        for id in due.pop(step_number, []):
+            plant.add(id, asked[int(id)][0], asked[int(id)][1])
+        if not len(plant):
+            if not due:
+                break
+            continue
+        step = plant.step(float(step_number))
+        assert plant.kv_tokens <= kv_tokens + 1.0
+        firsts += step.firsts
+        for id, tokens in step.ends:
+            assert id not in ends
+            ends[id] = tokens
+    assert ends == {str(n): output for n, (_, output, _) in enumerate(asked)}
+    assert sorted(firsts) == sorted(ends)

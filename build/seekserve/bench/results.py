@@ -107,7 +107,7 @@ def judge(
     prices = Prices(step_model or _TOKENS_ALIKE, chunk_tokens=slo.chunk_tokens)
     figures = measure(run, Context(slo=slo, prices=prices, surge_s=surge_s, warmup_s=warmup_s))
     # What cannot be seen from outside is not shown as nought.
-    figures.busy_ratio = figures.hit_ratio = math.nan
+    figures.busy_ratio = figures.hit_ratio = figures.pauses = figures.reread_tokens = math.nan
     return LiveResult(
         label=label,
         trace=trace,

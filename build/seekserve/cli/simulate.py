@@ -44,6 +44,12 @@ DEFAULT_ENGINE = "DeepSeek-V3 / R1 FP8, 8 x H200, TP 8, EP 8"
 @click.option("--no-model", is_flag=True, help="Give the scheduler no step model at all.")
 @click.option("--kv-tokens", default=1_447_872, type=_COUNT, help="Size of the KV cache, for catalogue engines.")
 @click.option("--max-batch-size", default=256, type=_COUNT, help="Requests at once, for catalogue engines.")
+@click.option(
+    "--capacity-policy",
+    type=click.Choice(("GUARANTEED_NO_EVICT", "MAX_UTILIZATION")),
+    help="When the cache is full: room for all of max_tokens is reserved, or requests are paused and read again.  "
+    "[default: the bundle's, or GUARANTEED_NO_EVICT]",
+)
 @click.option("--slowdown", default=1.0, type=click.FloatRange(0.01, 100.0), help="Times slower than its model.")
 @click.option("--slow-from", default=0.0, type=_SHARE, help="Part of the time after which it is slower.")
 @click.option("--noise", default=0.0, type=_SHARE, help="Relative standard deviation of step times.")

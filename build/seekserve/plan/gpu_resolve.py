@@ -24,6 +24,7 @@ from .inputs import Inputs
 from .limit_checks import LIMIT_CHECKS
 from .model import Model
 from .parallel import shape_findings
+from .pausing import pause_findings
 from .plan import Plan, Source
 from .search import Suggestion, best_shapes
 from .shape import Shape
@@ -73,6 +74,7 @@ def resolve_gpu(
     # Warnings about a cache that is not there would hide why.
     findings += [found for found in judged if found.is_error or case.loads]
     findings += spill_findings(case, host_cache, use_uvm=use_uvm)
+    findings += pause_findings(case, policy)
     findings += [_of_checkpoint(text) for text in model.warnings]
     deployment = Deployment(
         case=case,
@@ -223,6 +225,7 @@ def _plan(name: str, deployment: Deployment, sources: dict[str, str]) -> Plan:
             block_tokens=wish.block_tokens,
             capacity_blocks=case.capacity.blocks,
             bytes_per_token=per_token,
+            may_pause=deployment.capacity_policy == "MAX_UTILIZATION",
         ),
         step_model=step_model_for(case),
         sources=sources,

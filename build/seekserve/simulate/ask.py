@@ -44,6 +44,7 @@ class Question:
     no_model: bool
     kv_tokens: int
     max_batch_size: int
+    capacity_policy: str | None
     slowdown: float
     slow_from: float
     noise: float
@@ -80,6 +81,7 @@ def cases_for(ask: Question) -> list[Case]:
             knows_model=not ask.no_model,
             kv_tokens=ask.kv_tokens,
             max_batch_size=ask.max_batch_size,
+            may_pause=None if ask.capacity_policy is None else ask.capacity_policy == "MAX_UTILIZATION",
             slowdown=ask.slowdown,
             slow_from_part=ask.slow_from,
             noise=ask.noise,

@@ -42,16 +42,18 @@ def engine_for(
     knows_model: bool = True,
     kv_tokens: int,
     max_batch_size: int,
+    may_pause: bool | None = None,
     **plant: Any,
 ) -> Engine:
     """`name` of the catalogue, or a bundle's folder, whose own cache and limits count then.
 
-    `controller` names the model that the scheduler is given, when it is not the plant's own. `plant`: the rest of
-    `Engine`.
+    `may_pause`: what it does when its cache is full, whatever was built. `controller` names the model that the
+    scheduler is given, when it is not the plant's own. `plant`: the rest of `Engine`.
     """
     engine = _find(name, "--engine", kv_tokens, max_batch_size)
     known = engine if controller is None else _find(controller, "--controller", kv_tokens, max_batch_size)
-    return replace(engine, controller=known.plant if knows_model else None, **plant)
+    kv = engine.kv if may_pause is None else replace(engine.kv, may_pause=may_pause)
+    return replace(engine, controller=known.plant if knows_model else None, kv=kv, **plant)
 
 
 def _find(name: str, setting: str, kv_tokens: int, max_batch_size: int) -> Engine:

@@ -82,6 +82,10 @@ class Figures:
     breaker_openings: int
     hit_ratio: float
     """Prompt tokens that did not have to be read, of those released."""
+    pauses: float
+    """Requests that engines stopped because their cache was full, the whole run long."""
+    reread_tokens: float
+    """Of these requests, read a second time."""
     busy_ratio: float
     """Of the time that engines could have worked."""
     batch_formation_ms: float
@@ -150,6 +154,8 @@ def measure(run: Run, context: Context) -> Figures:
         rung_changes_per_min=rung_changes_per_min(run.samples),
         breaker_openings=run.breaker_openings,
         batch_formation_ms=run.batch_formation_ms,
+        pauses=float(run.pauses),
+        reread_tokens=float(run.reread_tokens),
         memory_pressure_max=max((each.memory_pressure for each in run.samples), default=math.nan),
         batch_efficiency_mean=_mean([each.batch_efficiency for each in run.samples]),
     )

@@ -1,7 +1,9 @@
-"""A step-level engine in virtual time: in-flight batching, chunked prefill first come first read, a KV pool without
-eviction, speculative tokens, noise, slow-downs and stalls.
+"""A step-level engine in virtual time: in-flight batching, chunked prefill first come first read, a KV pool,
+speculative tokens, noise, slow-downs and stalls.
 
-It is the plant of a simulation; the scheduler under test sees of it what it would see of a real engine.
+A full pool is never reached where its callers reserve all that a request may come to (GUARANTEED_NO_EVICT); an engine
+that may pause (MAX_UTILIZATION) then stops the request that began last and reads it again, answer and all, once there
+is room. It is the plant of a simulation; the scheduler under test sees of it what it would see of a real engine.
 Invariant: the KV tokens it holds are those of its requests, and never more than its pool.
 """
 
@@ -31,6 +33,7 @@ class PlantOptions:
     chunk_tokens: int = 1024
     kv_tokens: int | None = None
     """Size of its pool; None: as much as it is asked for."""
+    may_pause: bool = False
     slowdowns: tuple[tuple[float, float], ...] = ()
     """(from this second on, times slower than the model), ascending; 1 before the first."""
     noise: float = 0.0
@@ -64,7 +67,7 @@ class PlantOptions:
 class Step:
     """What one step brought."""
 
-    __slots__ = ("decode_tokens", "decoding", "ends", "firsts", "ms", "prefill_tokens")
+    __slots__ = ("decode_tokens", "decoding", "ends", "firsts", "ms", "prefill_tokens", "resumed_s")
 
     def __init__(self, ms: float, decoding: int, decode_tokens: int, prefill_tokens: int) -> None:
         self.ms = ms
@@ -75,30 +78,45 @@ class Step:
         self.firsts: list[str] = []
         self.ends: list[tuple[str, int]] = []
         """(id, tokens produced)"""
+        self.resumed_s: list[float] = []
+        """When each request was paused that goes on with this step."""
 
 
 class _Reading:
-    __slots__ = ("blocks", "id", "output_tokens", "prompt_tokens", "read_tokens")
+    __slots__ = (
+        "blocks", "has_begun", "id", "made_tokens", "output_tokens", "paused_s", "prompt_tokens", "read_tokens",
+    )  # fmt: skip
 
     def __init__(self, id: str, prompt_tokens: int, output_tokens: int, read: int, blocks: Sequence[int]) -> None:
         self.id = id
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens
         self.read_tokens = read
+        self.has_begun = False
         self.blocks = blocks
+        self.made_tokens = 0
+        """Of its answer, before it was paused."""
+        self.paused_s: float | None = None
+
+    @property
+    def whole_tokens(self) -> int:
+        """To be read in all: a paused request's own answer as well."""
+        return self.prompt_tokens + self.made_tokens
 
 
 class _Decoding:
-    __slots__ = ("first_step", "output_tokens", "per_step", "prompt_tokens")
+    __slots__ = ("base_tokens", "first_step", "last_step", "output_tokens", "per_step", "prompt_tokens")
 
     def __init__(self, reading: _Reading, first_step: int, steps: int) -> None:
         self.prompt_tokens = reading.prompt_tokens
         self.output_tokens = reading.output_tokens
-        self.first_step = first_step
-        self.per_step = (reading.output_tokens - 1) / steps if steps else 0.0
+        self.first_step, self.last_step = first_step, first_step + steps
+        self.base_tokens = reading.made_tokens + 1
+        """Made when that step was over."""
+        self.per_step = (reading.output_tokens - self.base_tokens) / steps if steps else 0.0
 
     def made(self, step: int) -> float:
-        return 1.0 + self.per_step * (step - self.first_step)
+        return self.base_tokens + self.per_step * (step - self.first_step)
 
 
 class Plant:
@@ -109,7 +127,7 @@ class Plant:
         self._reading: deque[_Reading] = deque()
         self._decoding: dict[str, _Decoding] = {}
         self._finish: list[tuple[int, str]] = []
-        """(last step, id), with ids that were cancelled still in it"""
+        """(last step, id), with ids that were cancelled or paused still in it"""
         self._steps = 0
         self._rate = 0.0
         """Tokens that all decoding requests get out of a step."""
@@ -119,6 +137,8 @@ class Plant:
         self._stalls = list(self.options.stalls)
         self.cache = PrefixCache()
         self.hit_tokens = 0
+        self.pauses = self.reread_tokens = 0
+        """Where the pool was too small for what ran, and what that cost."""
 
     def __len__(self) -> int:
         return len(self._reading) + len(self._decoding)
@@ -153,13 +173,14 @@ class Plant:
         """Tokens it had produced."""
         decoding = self._decoding.get(id)
         if decoding is None:
-            self._reading.remove(next(each for each in self._reading if each.id == id))
-            return 0
+            reading = next(each for each in self._reading if each.id == id)
+            self._reading.remove(reading)
+            return reading.made_tokens
         return self._leave(id, decoding)
 
     def clear(self) -> list[tuple[str, int]]:
         """The engine starts anew: (id, tokens produced) of everything that is lost."""
-        lost = [(each.id, 0) for each in self._reading]
+        lost = [(each.id, each.made_tokens) for each in self._reading]
         self._reading.clear()
         lost += [(id, self._leave(id, self._decoding[id])) for id in [*self._decoding]]
         self.cache = PrefixCache()
@@ -167,6 +188,8 @@ class Plant:
 
     def step(self, now: float) -> Step:
         """One step that begins at `now`; it must hold something."""
+        if self.options.may_pause and self.options.kv_tokens is not None:
+            self._make_room(self.options.kv_tokens, now)
         self._steps += 1
         decoding = len(self._decoding)
         prefill, attention, read = self._read()
@@ -178,7 +201,11 @@ class Plant:
         step = Step(ms, decoding, made, prefill)
         for reading in read:
             self._start_decoding(reading)
-            step.firsts.append(reading.id)
+            if reading.paused_s is None:
+                step.firsts.append(reading.id)
+            else:
+                step.resumed_s.append(reading.paused_s)
+                step.decode_tokens += 1
         self._end_finished(step)
         pool = self.options.kv_tokens
         assert pool is None or self._kv_tokens <= pool + 1.0, f"{self._kv_tokens:.0f} KV tokens in a pool of {pool}"
@@ -186,26 +213,60 @@ class Plant:
 
     def _read(self) -> tuple[int, float, list[_Reading]]:
         """(prompt tokens of this step, pairs for attention, prompts that are through)."""
-        left, prefill, pairs = self.options.chunk_tokens, 0, 0.0
+        left, prefill, pairs, taken = self.options.chunk_tokens, 0, 0.0, 0
+        pool = self.options.kv_tokens if self.options.may_pause else None
         through: list[_Reading] = []
         while self._reading and left > 0:
             head = self._reading[0]
+            if pool is not None and not self._has_room(pool, taken, head):
+                break
+            head.has_begun = True
             prefix = head.read_tokens
-            c = min(left, head.prompt_tokens - prefix)
+            c = min(left, head.whole_tokens - prefix)
             pairs += 2.0 * prefix * c + c * c
             prefill += c
             left -= c
             head.read_tokens = prefix + c
-            if head.read_tokens < head.prompt_tokens:
+            taken += head.whole_tokens + 1
+            if head.read_tokens < head.whole_tokens:
                 break
             through.append(self._reading.popleft())
         return prefill, pairs, through
 
+    def _has_room(self, pool_tokens: float, taken_tokens: int, head: _Reading) -> bool:
+        """Whether a pausing engine begins to read it: as a whole, and what decodes goes on beside it."""
+        if head.has_begun or not (self._decoding or taken_tokens):
+            return True
+        return self._kv_tokens + self._rate + taken_tokens + head.whole_tokens + 1 <= pool_tokens
+
+    def _make_room(self, pool_tokens: int, now: float) -> None:
+        """For the tokens of the next step. Who began last goes first, and before all one whose prompt is half read."""
+        begun = self._reading[0] if self._reading and self._reading[0].has_begun else None
+        free_tokens = pool_tokens - self._kv_tokens - self._rate - (begun.whole_tokens + 1 if begun else 0)
+        if begun and free_tokens < 0.0 and self._decoding:
+            free_tokens += begun.whole_tokens + 1
+            self._note_pause(begun.read_tokens)
+            begun.read_tokens, begun.has_begun = 0, False
+        while free_tokens < 0.0 and len(self._decoding) > 1:
+            id = next(reversed(self._decoding))
+            state = self._decoding[id]
+            paused = _Reading(id, state.prompt_tokens, state.output_tokens, 0, ())
+            held_tokens, rate = self._kv_tokens, self._rate
+            paused.made_tokens = self._leave(id, state)
+            paused.paused_s = now
+            self._reading.appendleft(paused)
+            self._note_pause(paused.whole_tokens)
+            free_tokens += held_tokens - self._kv_tokens + rate - self._rate
+
+    def _note_pause(self, tokens: int) -> None:
+        self.pauses += 1
+        self.reread_tokens += tokens
+
     def _start_decoding(self, reading: _Reading) -> None:
-        steps = self._steps_for(reading.output_tokens - 1)
+        steps = self._steps_for(reading.output_tokens - reading.made_tokens - 1)
         state = self._decoding[reading.id] = _Decoding(reading, self._steps, steps)
         self._rate += state.per_step
-        self._kv_tokens += reading.prompt_tokens + 1
+        self._kv_tokens += reading.prompt_tokens + state.base_tokens
         heapq.heappush(self._finish, (self._steps + steps, reading.id))
         if reading.blocks:
             pool = self.options.kv_tokens
@@ -227,7 +288,7 @@ class Plant:
         while finish and finish[0][0] <= self._steps:
             _, id = heapq.heappop(finish)
             state = self._decoding.get(id)
-            if state is not None:
+            if state is not None and state.last_step <= self._steps:  # not from before it was paused
                 step.ends.append((id, self._leave(id, state)))
 
     def _leave(self, id: str, state: _Decoding) -> int:

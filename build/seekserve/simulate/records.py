@@ -92,3 +92,7 @@ class Run:
     """Mean time from being let in to the first engine step."""
     hit_tokens: int = 0
     """Prompt tokens that did not have to be read."""
+    pauses: int = 0
+    """Requests that engines stopped because their cache was full."""
+    reread_tokens: int = 0
+    """Of these requests, read a second time."""

@@ -146,10 +146,15 @@ class Replica:
             self._started_s = now
             self.busy_s += self._step.ms / 1000.0
             gap_ms = int(self._step.ms) + 1
-            self.gaps_ms[gap_ms] = self.gaps_ms.get(gap_ms, 0) + self._step.decoding
+            self._note_gap(gap_ms, self._step.decoding)
+            for paused_s in self._step.resumed_s:
+                self._note_gap(int(1000.0 * (now - paused_s) + self._step.ms) + 1, 1)
             self.wakes_s = now + self._step.ms / 1000.0
         else:
             self.wakes_s = now + IDLE_TICK_S if self.outcomes else math.inf
+
+    def _note_gap(self, gap_ms: int, tokens: int) -> None:
+        self.gaps_ms[gap_ms] = self.gaps_ms.get(gap_ms, 0) + tokens
 
     def _finish_step(self, now: float) -> list[tuple[str, Outcome]]:
         step, self._step = self._step, None

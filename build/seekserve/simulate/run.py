@@ -45,6 +45,8 @@ def run(
         breaker_openings=sum(replica.core.breaker.openings for replica in replicas),
         hit_tokens=sum(replica.plant.hit_tokens for replica in replicas),
         batch_formation_ms=_formation_ms(replicas),
+        pauses=sum(replica.plant.pauses for replica in replicas),
+        reread_tokens=sum(replica.plant.reread_tokens for replica in replicas),
     )
 
 

@@ -144,6 +144,7 @@ def _replica(case: Case, number: int, slowdowns: tuple[tuple[float, float], ...]
     options = PlantOptions(
         chunk_tokens=case.slo.chunk_tokens,
         kv_tokens=engine.kv.capacity_blocks * engine.kv.block_tokens,
+        may_pause=engine.kv.may_pause,
         slowdowns=slowdowns,
         noise=engine.noise,
         stalls=() if engine.stall_at_s is None else ((engine.stall_at_s, engine.stall_s),),

@@ -84,6 +84,9 @@ class KvCache:
     capacity_blocks: int
     bytes_per_token: int
     """All layers together, one replica."""
+    may_pause: bool = False
+    """When the cache is full the engine pauses a request and reads it again later (TensorRT-LLM: MAX_UTILIZATION), so
+    that one needs room for what it holds. False: for its prompt and all of its max_tokens."""
 
     @property
     def capacity_tokens(self) -> int:
@@ -102,6 +105,7 @@ class KvCache:
             block_tokens=fields.integer("block_tokens", low=1),
             capacity_blocks=fields.integer("capacity_blocks", low=1),
             bytes_per_token=fields.integer("bytes_per_token", low=1),
+            may_pause=fields.boolean("may_pause", False),
         )
         fields.done()
         return out

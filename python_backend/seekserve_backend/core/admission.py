@@ -22,7 +22,7 @@ _SHOWN_CHARS = 64
 
 
 Admitted = tuple[int, int, int]
-"""max_tokens, KV blocks that it may come to need, deadline in ms."""
+"""max_tokens, KV blocks that it needs to be started, deadline in ms."""
 
 
 class Admission:
@@ -99,7 +99,9 @@ class Admission:
                 reason=f"{gate.waiting(entry.request_class)} requests of class {entry.request_class} are waiting, "
                 f"at most {rules.max_queue_requests} may",
             )
-        return max_tokens, self._kv.blocks_for(prompt_tokens + max_tokens), deadline_ms
+        # An engine that may pause takes whatever it can begin with; a policy may know better (`Gate.prepare`).
+        answer_tokens = 1 if self._kv.may_pause else max_tokens
+        return max_tokens, self._kv.blocks_for(prompt_tokens + answer_tokens), deadline_ms
 
     def _no_room(self, prompt_tokens: int, capacity_blocks: int, name: str) -> Refusal:
         """Nothing can be produced after this prompt in what the sequence limit and the cache leave to its class, or its

@@ -25,7 +25,7 @@ class Entry:
     prompt_tokens: int = 0
     max_tokens: int = 0
     need_blocks: int = 0
-    """KV blocks that prompt plus max_tokens can come to hold."""
+    """KV blocks that prompt plus max_tokens can come to hold; on an engine that may pause, that it is expected to."""
     deadline_ms: int = 0
     bucket: str = ""
     tenant: str = ""

@@ -28,7 +28,7 @@ from .reserve import Reserve
 from .shares import Shares
 from .tenants import Tenants
 from .turnover import Turnover
-from .types import StepReport
+from .types import Phase, StepReport
 
 __all__ = ["PacedGate"]
 
@@ -39,7 +39,7 @@ _LEAST_STAY = 0.5
 class PacedGate:
     def __init__(self, policy: Policy, limits: Limits, kv: KvCache, step_model: StepModel | None) -> None:
         options = policy.paced
-        self._block_tokens = kv.block_tokens
+        self._kv = kv
         self.engine = EngineEstimate(step_model, options, chunk_tokens=limits.prefill_chunk_tokens)
         self.outputs = OutputLengths(start_tokens=options.start_output_tokens, gain=options.length_gain)
         self._tenants = Tenants()
@@ -105,6 +105,8 @@ class PacedGate:
         entry.price_ms = self.engine.price_ms(entry.prompt_tokens, entry.cached_tokens)
         expected = self._options.length_margin * self.outputs.mean_tokens(name, entry.bucket)
         entry.expected_tokens = expected if expected < entry.max_tokens else entry.max_tokens
+        if self._kv.may_pause and entry.phase is not Phase.RUNNING:  # what runs has been given its room
+            entry.need_blocks = self._kv.blocks_for(entry.prompt_tokens + math.ceil(entry.expected_tokens))
         if entry.is_offline:
             entry.whole_ms = self._whole_ms(entry)
 
@@ -206,7 +208,8 @@ class PacedGate:
             dear_ms = self._options.dear_cushion * bias * self._dearness_ms(entry, now)
         wait_ms = (short_ms + dear_ms) / self._share
         slots, blocks = self._most_running - engine.count, self._capacity_blocks - self._held_blocks
-        if tenants.urgent >= slots or tenants.urgent_blocks + entry.need_blocks > blocks:
+        is_short = tenants.urgent >= slots or tenants.urgent_blocks + entry.need_blocks > blocks
+        if is_short and (engine.count or tenants.urgent):  # alone it may have all there is
             wait_ms = max(wait_ms, self._room_ms(entry, slots, blocks) + dear_ms / self._share)
         if self._shares is not None and not self._shares.is_plain:
             wait_ms = max(wait_ms, self._class_wait_ms(self._shares, entry))
@@ -343,8 +346,10 @@ class PacedGate:
     def tick(self, reserve: Reserve, now: float) -> None:
         """Before each round of releases."""
         self._shares = reserve.shares
-        self._capacity_blocks = reserve.capacity_blocks
-        self._room_tokens = self._options.kv_share * reserve.capacity_blocks * self._block_tokens
+        blocks, share = reserve.capacity_blocks - reserve.outgrown_blocks, self._options.kv_share
+        self._room_tokens = share * blocks * self._kv.block_tokens
+        # Where only what is expected is reserved, the rest of the cache is for those that turn out longer.
+        self._capacity_blocks = int(share * blocks) if self._kv.may_pause else blocks
         self.ladder.update(max(self._demand_at(now), self._held_tokens / self._room_tokens), now)
         self._most_running = self._ramp.limit(
             now, is_slow=self.engine.step_ms > self.target_ms / self._options.slo_margin
@@ -430,8 +435,7 @@ class PacedGate:
 
     def _may_go(self, entry: Entry, reserve: Reserve) -> bool:
         """Held back while prompts enough are in the engine: more would wait there, out of our order. Of long ones, one
-        is read at a time. It needs room for all that it may come to, and among the others for what it is expected to.
-        """
+        is read at a time. It needs room for all that it may come to, or is expected to."""
         engine, options = self.engine, self._options
         if engine.unread_ms >= options.prefill_ahead_chunks * engine.chunk_ms:
             return False
@@ -439,7 +443,7 @@ class PacedGate:
             return False
         if not reserve.fits(entry):
             return False
-        return not engine.count or self._held_tokens + entry.prompt_tokens + entry.expected_tokens <= self._room_tokens
+        return not engine.count or self._held_blocks + entry.need_blocks <= self._capacity_blocks
 
     def _whole_ms(self, entry: Entry) -> float:
         """Engine time of a request to its end: its prompt, and its part of the decode steps that it will be in."""

@@ -1,8 +1,9 @@
 """What running requests may come to hold at most: batch slots and KV blocks for prompt plus max_tokens of each.
 
 A request that has ended for its client but that the engine still holds (`leaving`) keeps its share until the engine
-says so; otherwise a new one could be handed over before slot and blocks are free. The reserve never exceeds the
-capacity.
+says so; otherwise a new one could be handed over before slot and blocks are free. What is given out never exceeds the
+capacity. On an engine that may pause requests each is given what it is expected to hold, and what some have outgrown
+counts as taken: the engine helps itself.
 """
 
 from __future__ import annotations
@@ -18,14 +19,18 @@ __all__ = ["Reserve"]
 
 
 class Reserve:
-    def __init__(self, *, slots: int, capacity_blocks: int, block_tokens: int = 1) -> None:
+    def __init__(self, *, slots: int, capacity_blocks: int, block_tokens: int = 1, may_pause: bool = False) -> None:
         self.slots = slots
+        self.may_pause = may_pause
         self.built_blocks = capacity_blocks
         self.capacity_blocks = capacity_blocks
         self.used_blocks = 0
+        self.outgrown_blocks = 0
+        """Held by running requests beyond what they were given; as of the last look."""
         self.running: dict[str, Entry] = {}
         self.leaving: dict[str, Entry] = {}
         self.shares = Shares()
+        self.block_tokens = block_tokens
         self.held = Held(block_tokens)
 
     @property
@@ -36,11 +41,20 @@ class Reserve:
         """The engine's own total counts where it is the smaller one."""
         self.capacity_blocks = min(self.built_blocks, engine_blocks)
 
+    def note_growth(self) -> None:
+        """Before a round of releases, where requests may outgrow what they were given. Walks what runs."""
+        outgrown, running, block_tokens = 0, self.running, self.block_tokens
+        for entry_id, tokens in self.held.tokens_by_id().items():
+            entry = running.get(entry_id) or self.leaving.get(entry_id)
+            if entry is not None:
+                outgrown += max(0, -(-int(tokens) // block_tokens) - entry.need_blocks)
+        self.outgrown_blocks = outgrown
+
     def replace_classes(self, classes: Mapping[str, ClassPolicy]) -> None:
         self.shares.replace(classes, [*self.running.values(), *self.leaving.values()])
 
     def fits(self, entry: Entry) -> bool:
-        left_blocks = self.capacity_blocks - self.used_blocks - entry.need_blocks
+        left_blocks = self.capacity_blocks - self.used_blocks - self.outgrown_blocks - entry.need_blocks
         if left_blocks < 0 or len(self.running) + len(self.leaving) >= self.slots:
             return False
         shares = self.shares

@@ -205,6 +205,8 @@ class Scheduler:
         decisions: list[Decision] = [self._expire(id, now) for id in self._deadlines.pop_due(now)]
         while (late := self._gate.hopeless(now)) is not None:
             decisions.append(self._expire(late.id, now))
+        if self._reserve.may_pause and self._books.by_phase[_QUEUED]:
+            self._reserve.note_growth()
         self._gate.tick(self._reserve, now)
         rung, reserve, start = self._gate.rung, self._reserve, self._gate.next
         while (entry := start(reserve, now)) is not None:
@@ -335,7 +337,12 @@ class Scheduler:
                 self._buckets.enter(entry.bucket)
 
     def _new_reserve(self, limits: Limits, kv: KvCache) -> Reserve:
-        reserve = Reserve(slots=limits.max_batch_size, capacity_blocks=kv.capacity_blocks, block_tokens=kv.block_tokens)
+        reserve = Reserve(
+            slots=limits.max_batch_size,
+            capacity_blocks=kv.capacity_blocks,
+            block_tokens=kv.block_tokens,
+            may_pause=kv.may_pause,
+        )
         reserve.replace_classes(self._policy.classes)
         return reserve
 

@@ -106,6 +106,8 @@ class EngineInfo:
     """An explicit seed gives the same tokens again, whatever else is in the batch."""
     has_guides: bool = False
     """Guided decoding is built in and switched on."""
+    may_pause: bool = False
+    """When its cache is full it pauses a request and reads it again later; each needs room for what it holds alone."""
     reuses_prefixes: bool = False
     """Prompts that begin alike are read once, as long as the cache holds the beginning."""
     runtime_controls: frozenset[str] = frozenset()
@@ -168,7 +170,8 @@ class Engine(Protocol):
     def info(self) -> EngineInfo: ...
 
     def can_add(self, request: EngineRequest) -> bool:
-        """True when batch slot and KV blocks for prompt + max_tokens are free now. No effects."""
+        """True when a batch slot and KV blocks are free now: for prompt + max_tokens, or for prompt + 1 where it may
+        pause. No effects."""
         ...
 
     def add(self, request: EngineRequest) -> None:

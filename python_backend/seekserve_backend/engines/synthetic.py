@@ -53,7 +53,7 @@ class Pace:
 
 
 class _Running:
-    __slots__ = ("blocks", "length", "made", "request", "to_prefill")
+    __slots__ = ("blocks", "is_paused", "length", "made", "request", "to_prefill")
 
     def __init__(self, request: EngineRequest, blocks: int) -> None:
         self.request = request
@@ -61,10 +61,22 @@ class _Running:
         self.length = min(request.sampling.min_tokens or request.max_tokens, request.max_tokens)
         self.made = 0
         self.to_prefill = len(request.prompt_ids)
+        self.is_paused = False
 
     @property
     def held_tokens(self) -> int:
         return len(self.request.prompt_ids) - self.to_prefill + self.made
+
+    @property
+    def next_tokens(self) -> int:
+        """Held when its next token is made."""
+        return len(self.request.prompt_ids) + self.made + 1
+
+    def pause(self) -> None:
+        """It will be read again, its answer so far as well."""
+        self.is_paused = True
+        self.to_prefill = len(self.request.prompt_ids) + self.made
+        self.blocks = 0
 
     @property
     def end_reason(self) -> EndReason:
@@ -75,6 +87,7 @@ class _Running:
 class SyntheticEngine:
     """One token a step for every request whose prompt is read, oldest prompt first. `step_model` None: no time at all.
 
+    Where `info` says that it may pause, a full cache stops whoever began last, to be read again once there is room.
     The tokens of an answer are `says`, again and again, or `token_id` where that is empty.
     """
 
@@ -107,7 +120,11 @@ class SyntheticEngine:
         return self._info
 
     def _blocks(self, request: EngineRequest) -> int:
-        return -(-(len(request.prompt_ids) + request.max_tokens) // self._info.block_tokens)
+        answer_tokens = 1 if self._info.may_pause else request.max_tokens
+        return self._blocks_for(len(request.prompt_ids) + answer_tokens)
+
+    def _blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self._info.block_tokens)
 
     def can_add(self, request: EngineRequest) -> bool:
         return len(self._running) < self._info.max_batch_size and self._blocks(request) <= self._free_blocks
@@ -141,6 +158,8 @@ class SyntheticEngine:
             slowdown = self._faults.strike()
             if self._faults.has_lost_kv():
                 ends += self._lose_everything()
+        if self._info.may_pause:
+            self._share_cache()
         batch_size, held_tokens = len(self._running), sum(each.held_tokens for each in self._running.values())
         decoding, chunks, tokens, ended = self._advance()
         ends += ended
@@ -154,6 +173,20 @@ class SyntheticEngine:
             step_ms=step_ms, batch_size=batch_size, prefill_tokens=prefill, tokens=tuple(tokens), ends=tuple(ends)
         )
 
+    def _share_cache(self) -> None:
+        """Blocks for the next token of each, in the order in which they began; who finds none left waits for them."""
+        free = self._info.kv_total_blocks
+        is_full = False
+        for entry in self._running.values():
+            blocks = self._blocks_for(entry.next_tokens)
+            is_full = is_full or blocks > free
+            if not is_full:
+                entry.blocks, entry.is_paused = blocks, False
+                free -= blocks
+            elif not entry.is_paused:
+                entry.pause()
+        self._free_blocks = free
+
     def _advance(self) -> tuple[int, list[tuple[int, int]], list[TokenEvent], list[EndEvent]]:
         """(requests that decoded, chunks of prompts that were read, tokens, ends)"""
         chunks: list[tuple[int, int]] = []
@@ -161,10 +194,12 @@ class SyntheticEngine:
         ends: list[EndEvent] = []
         budget, decoding = self._chunk_tokens, 0
         for request_id, entry in list(self._running.items()):
+            if entry.is_paused:
+                continue
             if entry.to_prefill:
                 take = min(budget, entry.to_prefill)
                 if take:
-                    chunks.append((len(entry.request.prompt_ids) - entry.to_prefill, take))
+                    chunks.append((entry.held_tokens, take))
                 budget -= take
                 entry.to_prefill -= take
                 if entry.to_prefill:

@@ -121,6 +121,7 @@ def stock_engine_factory(
         max_batch_size=bundle.limits.max_batch_size,
         block_tokens=bundle.kv.block_tokens,
         kv_total_blocks=bundle.kv.capacity_blocks,
+        may_pause=bundle.kv.may_pause,
         vocab_size=vocabulary_size(bundle_dir),
         eos_ids=end_ids(bundle_dir),
         has_logprobs=True,

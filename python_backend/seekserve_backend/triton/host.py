@@ -195,6 +195,7 @@ def engine_factory(bundle: Bundle, bundle_dir: Path, config: dict[str, Any] | No
             max_batch_size=bundle.limits.max_batch_size,
             block_tokens=bundle.kv.block_tokens,
             kv_total_blocks=bundle.kv.capacity_blocks,
+            may_pause=bundle.kv.may_pause,
             vocab_size=2,
             eos_ids=(),
         )

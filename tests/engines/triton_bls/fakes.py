@@ -136,6 +136,7 @@ def make_engine(
     max_batch_size: int = 4,
     max_opening: int = 8,
     max_beam_width: int = 1,
+    may_pause: bool = False,
     **timing: float,
 ) -> StockEngine:
     info = EngineInfo(
@@ -148,6 +149,7 @@ def make_engine(
         eos_ids=(END_ID,),
         has_logprobs=True,
         max_beam_width=max_beam_width,
+        may_pause=may_pause,
     )
     return StockEngine(
         link or Link(stock, max_streams=2 * max_batch_size),

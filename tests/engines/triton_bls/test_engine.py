@@ -341,3 +341,15 @@ def test_every_request_ends_once_and_nothing_is_kept(plans: list[tuple[list[int]
     for name, (tokens, _) in enumerate(plans, start=10):
         assert seen.tokens[f"r{name}"] == tokens[: len(seen.tokens[f"r{name}"])]
         assert 1 not in seen.tokens[f"r{name}"]
+
+
+def test_where_the_stock_model_may_pause_only_what_a_request_has_filled_counts() -> None:
+    stock = FakeStock()
+    seen = Seen(make_engine(stock, may_pause=True))
+    seen.engine.add(request(7, max_tokens=40))
+    assert seen.engine.stats().kv_free_blocks == 64 - 1
+    stock.say(7, *range(20, 30))
+    seen.until(lambda: len(seen.tokens["r7"]) == 10)
+    assert seen.engine.stats().kv_free_blocks == 64 - -(-(3 + 10 + 1) // 4)
+    seen.engine.cancel("r7")
+    seen.until(lambda: seen.engine.stats().kv_free_blocks == 64)

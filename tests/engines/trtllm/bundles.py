@@ -39,6 +39,7 @@ def write_bundle(
     retention: Retention | None = None,
     start_timeout_s: float = 20.0,
     parallel: Parallel | None = None,
+    kv: KvCache = KV,
     **args: Any,
 ) -> Bundle:
     """Writes the model's folder and llm_args.yaml (JSON is YAML); returns what bundle.json would say."""
@@ -64,7 +65,7 @@ def write_bundle(
         weights_dtype="fp8_block",
         weights_bytes=1,
         limits=LIMITS,
-        kv=KV,
+        kv=kv,
         step_model=None,
         sources={},
         files={},

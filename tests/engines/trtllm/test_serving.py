@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.engines.trtllm.bundles import EOS, LIMITS, Run, request
+from tests.engines.trtllm.bundles import BLOCKS, EOS, KV, LIMITS, Run, request
 from tests.engines.trtllm.conftest import World
 
 from seekserve_backend.engines.port import EndReason, Guide, Sampling
@@ -156,3 +157,15 @@ def test_an_engine_directory_gives_log_probabilities_at_the_end(engine_world: Wo
     # In one piece: aborting a stream with log probabilities takes such an engine down.
     assert len(run.events["a"]) == 1
     assert run.logprobs() == [-0.125 - (token % 8) / 64 for token in range(10, 20)]
+
+
+def test_where_it_may_pause_only_what_a_request_has_filled_counts(world: World) -> None:
+    kv = replace(KV, may_pause=True)
+    engine = world.start(kv=kv, scheduler_config={"capacity_scheduler_policy": "MAX_UTILIZATION"})
+    assert engine.info.may_pause
+    run = Run(engine).add(request(prompt=range(10, 41), max_tokens=90))
+    assert engine.stats().kv_free_blocks == BLOCKS - 4, "31 tokens and the first of its answer"
+    run.until(lambda: len(run.tokens()) >= 9)
+    assert engine.stats().kv_free_blocks == BLOCKS - -(-(31 + len(run.tokens()) + 1) // 8)
+    run.until_ended("a")
+    assert engine.stats().kv_free_blocks == BLOCKS

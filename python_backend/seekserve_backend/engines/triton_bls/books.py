@@ -51,7 +51,7 @@ class Books:
         assert handed_over == still_ours, (handed_over, still_ours)
         held = [stream for stream in self._link.open.values() if stream.phase is not Phase.LOST]
         assert len(held) <= self._info.max_batch_size, len(held)
-        assert sum(stream.blocks for stream in held) <= self._info.kv_total_blocks
+        assert self._info.may_pause or sum(stream.blocks for stream in held) <= self._info.kv_total_blocks
 
     def _draining(self) -> list[Stream]:
         return [stream for stream in self._link.open.values() if stream.phase is Phase.DRAINING]

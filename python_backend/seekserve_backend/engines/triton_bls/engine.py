@@ -204,6 +204,8 @@ class StockEngine:
         stream.phase = Phase.RUNNING
         event, reason = stream.take(response)
         self._step.add_tokens(stream, event, is_first=is_first)
+        if self._info.may_pause:
+            stream.blocks = self._blocks(stream.request, stream.produced_tokens)
         if reason is not None:
             self._end(stream, reason)
 
@@ -248,12 +250,13 @@ class StockEngine:
         self._active.clear()
         self._waiting.clear()
 
-    def _blocks(self, request: EngineRequest) -> int:
-        """Beams share their prompt and nothing else."""
+    def _blocks(self, request: EngineRequest, produced_tokens: int = 0) -> int:
+        """Beams share their prompt and nothing else. An engine that may pause reserves nothing ahead."""
+        answer_tokens = min(produced_tokens + 1, request.max_tokens) if self._info.may_pause else request.max_tokens
         if request.beam_width == 1:
-            return self._kv.blocks_for(len(request.prompt_ids) + request.max_tokens)
+            return self._kv.blocks_for(len(request.prompt_ids) + answer_tokens)
         shared = self._kv.blocks_for(len(request.prompt_ids))
-        return shared + request.beam_width * self._kv.blocks_for(request.max_tokens)
+        return shared + request.beam_width * self._kv.blocks_for(answer_tokens)
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -65,6 +65,7 @@ def engine_info(bundle: Bundle, setup: LlmSetup) -> EngineInfo:
         max_batch_size=bundle.limits.max_batch_size * _pools(bundle),
         block_tokens=bundle.kv.block_tokens,
         kv_total_blocks=bundle.kv.capacity_blocks,
+        may_pause=bundle.kv.may_pause,
         vocab_size=setup.vocab_size,
         eos_ids=setup.eos_ids,
         has_logprobs=not is_engine_directory or bool(setup.arguments.get("gather_generation_logits")),

@@ -1,8 +1,8 @@
 """TensorRT-LLM's LLM API as an `Engine`: one event loop thread that owns the LLM object, one mailbox back to `step`.
 
 A request's blocks for prompt + max_tokens are reserved here, as GUARANTEED_NO_EVICT does in the engine, so that what is
-added never waits for memory. Cancelled requests end for us at once; the engine may need some steps more to let go, and
-queues what it cannot place.
+added never waits for memory; under MAX_UTILIZATION those that it has filled so far count. Cancelled requests end for us
+at once; the engine may need some steps more to let go, and queues what it cannot place.
 """
 
 from __future__ import annotations
@@ -11,11 +11,21 @@ import copy
 import logging
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ...contract.bundle import Bundle
-from ..port import EndEvent, EndReason, EngineError, EngineInfo, EngineRequest, EngineStats, EngineStepReport
+from ..port import (
+    EndEvent,
+    EndReason,
+    EngineError,
+    EngineInfo,
+    EngineRequest,
+    EngineStats,
+    EngineStepReport,
+    TokenEvent,
+)
 from .arguments import engine_info, read_setup
 from .devices import check_leads
 from .driver import Driver
@@ -122,6 +132,8 @@ class TrtllmEngine:
         # What is late belongs to a request that was cancelled; its id may be another's by now.
         current = [a for a in arrivals if self._flights.get(a.flight.request.id) is a.flight]
         report = build_report(current, ends, self._tally)
+        if self._info.may_pause:
+            self._note_growth(report.tokens)
         for end in report.ends:
             self._release(end.id)
         return report
@@ -210,11 +222,19 @@ class TrtllmEngine:
             self._reserved_blocks -= flight.blocks
         return flight
 
-    def _blocks(self, request: EngineRequest) -> int:
+    def _note_growth(self, events: Iterable[TokenEvent]) -> None:
+        for event in events:
+            flight = self._flights[event.id]
+            flight.made_tokens += len(event.token_ids)
+            had, flight.blocks = flight.blocks, self._blocks(flight.request, flight.made_tokens)
+            self._reserved_blocks += flight.blocks - had
+
+    def _blocks(self, request: EngineRequest, made_tokens: int = 0) -> int:
         """Beams share the prompt's blocks and have their own for what they produce."""
         block_tokens = self._info.block_tokens
-        one = -(-(len(request.prompt_ids) + request.max_tokens) // block_tokens)
-        return one + (request.beam_width - 1) * (1 + -(-request.max_tokens // block_tokens))
+        answer_tokens = min(made_tokens + 1, request.max_tokens) if self._info.may_pause else request.max_tokens
+        one = -(-(len(request.prompt_ids) + answer_tokens) // block_tokens)
+        return one + (request.beam_width - 1) * (1 + -(-answer_tokens // block_tokens))
 
     def _check_alive(self) -> None:
         if self._is_closed:

@@ -31,9 +31,10 @@ class Arrival:
 
 
 class Flight:
-    """`request` and `blocks` never change; `has_answered` and `saw_stop` belong to the event loop's thread."""
+    """`request` never changes; `blocks` and `made_tokens` belong to the thread that steps, `has_answered` and
+    `saw_stop` to the event loop's."""
 
-    __slots__ = ("blocks", "has_answered", "is_streamed", "keywords", "request", "saw_stop", "stop_ids")
+    __slots__ = ("blocks", "has_answered", "is_streamed", "keywords", "made_tokens", "request", "saw_stop", "stop_ids")
 
     def __init__(
         self,
@@ -46,6 +47,8 @@ class Flight:
     ) -> None:
         self.request = request
         self.blocks = blocks
+        self.made_tokens = 0
+        """Counted where the engine may pause."""
         self.stop_ids = frozenset(stop_ids)
         self.keywords = keywords
         """Of generate_async, all but the prompt."""
