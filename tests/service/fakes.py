@@ -66,6 +66,7 @@ def engine_info(limits: Limits = LIMITS, kv: KvCache = KV, *, has_logprobs: bool
         max_batch_size=limits.max_batch_size,
         block_tokens=kv.block_tokens,
         kv_total_blocks=kv.capacity_blocks,
+        may_pause=kv.may_pause,
         vocab_size=256,
         eos_ids=(),
         has_logprobs=has_logprobs,

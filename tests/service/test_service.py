@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.service.fakes import LIMITS, RecordingSink, engine_info, policy, service, synthetic
+from tests.service.fakes import BYTES, KV, LIMITS, RecordingSink, encode, engine_info, policy, service, synthetic
 
 from seekserve_backend.answers import Chunk, Inbound
 from seekserve_backend.contract.refusal import ErrorCode, ErrorLine
+from seekserve_backend.core.scheduler import Scheduler
 from seekserve_backend.engines.port import (
     EndEvent,
     EndReason,
@@ -355,3 +356,32 @@ def test_a_sink_that_cannot_be_asked_does_not_end_the_asking() -> None:
         leaver.has_left = True
         assert error(leaver).code is ErrorCode.CANCELLED
         engine.is_held = False
+
+
+@pytest.mark.parametrize("kind", ["fcfs", "paced"])
+def test_on_an_engine_that_pauses_every_answer_is_whole(kind: str) -> None:
+    """Four that come to 13 blocks each, in a cache of 24."""
+    kv = dataclasses.replace(KV, capacity_blocks=24, may_pause=True)
+    fullest = []
+
+    class Watched(SyntheticEngine):
+        def step(self, timeout_s: float) -> EngineStepReport:
+            report = super().step(timeout_s)
+            fullest.append(sum(entry.is_paused for entry in self._running.values()))
+            return report
+
+    rules = dataclasses.replace(policy(), kind=kind, paced=dataclasses.replace(policy().paced, start_output_tokens=1.0))
+    made = Service(
+        scheduler=Scheduler(rules, LIMITS, kv),
+        policy=rules,
+        engine_factory=lambda: Watched(engine_info(LIMITS, kv), token_id=ord("a"), chunk_tokens=32),
+        encode=encode,
+        vocabulary=BYTES,
+    )
+    with running(made):
+        sinks = [ask(made, b"x" * 16, max_tokens=88) for _ in range(12)]
+        assert all(isinstance(sink.last, Chunk) for sink in sinks)
+    assert {sink.text for sink in sinks} == {"a" * 88}
+    assert kind == "paced" or max(fullest) > 0, (
+        "first come first served has to be too much for it, else this shows nothing"
+    )
