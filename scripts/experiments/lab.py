@@ -16,14 +16,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from seekserve.simulate.arrivals import make_arrivals
 from seekserve.simulate.ask import DEFAULT_ENGINE
 from seekserve.simulate.catalogue import engine_for
+from seekserve.simulate.plant import Plant, PlantOptions
 from seekserve.simulate.policies import candidate_for
 from seekserve.simulate.slo import SloFile, read_slo
 from seekserve.simulate.sweep import Case, Engine, Result, simulate
 from seekserve.simulate.traces import Trace, read_trace
 
-__all__ = ["CAPS", "HERE", "TIMEOUTS_S", "TRACES", "Lab", "Outcome", "Target", "ratio", "spread", "table"]
+__all__ = [
+    "CAPS",
+    "HERE",
+    "TIMEOUTS_S",
+    "TRACES",
+    "Lab",
+    "Outcome",
+    "Target",
+    "ratio",
+    "served_alone",
+    "spread",
+    "table",
+]
 
 HERE = Path(__file__).resolve().parent
 TRACES = {
@@ -112,6 +126,26 @@ class Lab:
         todo = [(replace(case, seed=seed), low, high) for case in cases for seed in range(self.seeds)]
         done = self.map(_knee, todo)
         return [done[n * self.seeds : (n + 1) * self.seeds] for n in range(len(cases))]
+
+
+def served_alone(case: Case) -> float:
+    """Part of the urgent requests whose first token an engine with nothing else to do would bring in time."""
+    arrivals = make_arrivals(case.trace.rows(case.seed), case.slo, case.load, seed=case.seed)
+    options = PlantOptions(chunk_tokens=case.slo.chunk_tokens)
+    urgent = kept = 0
+    for each in arrivals:
+        rules = case.slo.classes[each.request_class]
+        if rules.ttft_ms is None:
+            continue
+        plant = Plant(case.engine.plant, options)
+        plant.add("alone", each.prompt_tokens, 2, each.cached_tokens)
+        spent_ms, is_read = 0.0, False
+        while not is_read:
+            step = plant.step(0.0)
+            spent_ms, is_read = spent_ms + step.ms, bool(step.firsts)
+        urgent += 1
+        kept += spent_ms <= rules.ttft_ms + rules.ttft_ms_per_token * each.prompt_tokens
+    return kept / max(urgent, 1)
 
 
 @dataclass(frozen=True, slots=True)

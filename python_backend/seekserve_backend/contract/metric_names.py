@@ -143,7 +143,7 @@ _ENGINE = (
     _counter("prompt_tokens_total", "tokens", "Prompt tokens processed (prefill)"),
     _counter("output_tokens_total", "tokens", "Tokens produced"),
     _counter("engine_restarts_total", "restarts", "Times the engine was made anew after a failure"),
-    _gauge("engine_queue_requests", "requests", "Requests that the engine holds but has not scheduled"),
+    _gauge("engine_queue_requests", "requests", "Requests that the engine holds but has not scheduled, or paused"),
     _gauge("kv_blocks", "blocks", "KV blocks of the engine"),
     _gauge("kv_used_blocks", "blocks", "KV blocks in use"),
     _gauge("kv_free_blocks", "blocks", "KV blocks not in use"),

@@ -114,6 +114,7 @@ class SyntheticEngine:
         self._wake = threading.Event()
         self._steps = self._tokens_out = self._prompt_tokens_in = self._last_batch = 0
         self._last_step_ms = 0.0
+        self._paused = 0
 
     @property
     def info(self) -> EngineInfo:
@@ -186,6 +187,7 @@ class SyntheticEngine:
             elif not entry.is_paused:
                 entry.pause()
         self._free_blocks = free
+        self._paused = sum(entry.is_paused for entry in self._running.values())
 
     def _advance(self) -> tuple[int, list[tuple[int, int]], list[TokenEvent], list[EndEvent]]:
         """(requests that decoded, chunks of prompts that were read, tokens, ends)"""
@@ -242,6 +244,7 @@ class SyntheticEngine:
             last_batch_size=self._last_batch,
             tokens_out=self._tokens_out,
             prompt_tokens_in=self._prompt_tokens_in,
+            queued=self._paused if self._info.may_pause else None,
         )
 
     def close(self) -> None:
