@@ -84,8 +84,8 @@ Read the targets with these in mind; none of them moved a target that was set be
   the first 50 s of the first half of conversation at 2x, 3x and 6x and on the first half of reasoning. One exception:
   that the shape had to change was seen in a run on the second half, where the ramp lost 12 to 26 %; the new shape was
   picked on the first. `offline_harm` was 1 % at first; on the first half of long context at 0.3x that cost 2.2 points
-  of attainment against none (0.3 %: 0.7 points, and 2.4 of the offline requests), so it is 0.3 %. How speculation is paced and how
-  tenants take turns brought no constant.
+  of attainment against none (0.3 %: 0.7 points, and 2.4 of the offline requests), so it is 0.3 %. How speculation is
+  paced and how tenants take turns brought no constant.
 - Assumed, not measured: `cached_tokens` of the derived trace (one unbounded cache that all replicas share), and the
   shares and burstiness of clients in the held-out mixes.
 """
