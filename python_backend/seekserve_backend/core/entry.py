@@ -48,7 +48,7 @@ class Entry:
     """Leading prompt tokens that need not be read; fewer than the prompt has."""
     price_ms: float = 0.0
     """Engine time of reading its prompt, by the model."""
-    read_tokens: float = 0.0
+    read_tokens: int = 0
     """Of its prompt, by the engine, those that it had cached among them."""
     whole_ms: float = 0.0
     """Engine time to its end as estimated on arrival; of offline ones."""

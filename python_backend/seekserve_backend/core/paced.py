@@ -37,19 +37,20 @@ _LEAST_STAY = 0.5
 
 
 class PacedGate:
-    def __init__(self, policy: Policy, limits: Limits, kv: KvCache, step_model: StepModel | None) -> None:
+    def __init__(
+        self, policy: Policy, limits: Limits, kv: KvCache, step_model: StepModel | None, reserve: Reserve
+    ) -> None:
         options = policy.paced
+        self._reserve = reserve
+        self._held = reserve.held
         self._block_tokens = kv.block_tokens
-        self.engine = EngineEstimate(step_model, options, chunk_tokens=limits.prefill_chunk_tokens)
+        self.engine = EngineEstimate(step_model, options, reserve.held, chunk_tokens=limits.prefill_chunk_tokens)
         self.outputs = OutputLengths(start_tokens=options.start_output_tokens, gain=options.length_gain)
         self._tenants = Tenants()
         self._lengths: dict[str, int] = {}
         self._held_tokens = 0.0
         """KV tokens that requests in the engine are expected to come to."""
         self._turnover = Turnover(start_tokens=options.start_output_tokens, gain=options.length_gain)
-        self._held_blocks = 0
-        """Reserved by requests in the engine."""
-        self._capacity_blocks = kv.capacity_blocks
         self._room_tokens = options.kv_share * kv.capacity_blocks * kv.block_tokens
         self._long: str | None = None
         """The long prompt that the engine is reading."""
@@ -59,7 +60,6 @@ class PacedGate:
         self._asked = Demand()
         self._harm_left = 0.0
         """Urgent requests that long offline prompts may still cost."""
-        self._shares: Shares | None = None
         self.ladder = Ladder(policy.rungs, up_s=options.rung_up_s, down_s=options.rung_down_s)
         self._ramp = Ramp(
             start_requests=options.ramp_start_requests,
@@ -146,12 +146,12 @@ class PacedGate:
         """For its class, though its first token would come in time. It starts once there is any credit."""
         tenants = self._tenants
         wait_ms = (self.engine.bias * tenants.ahead_ms(entry) - self._credit_ms) / self._share
-        missing = tenants.urgent + 1 - (self._most_running - self.engine.count)
+        missing = tenants.urgent + 1 - (self._most_running - self._held.count)
         if missing > 0:
             turn_ms = entry.expected_tokens * self.engine.decode_ms() / max(self._most_running, 1)
             wait_ms = max(wait_ms, missing * turn_ms)
-        if self._shares is not None and not self._shares.is_plain:
-            wait_ms = max(wait_ms, self._class_wait_ms(self._shares, entry))
+        if not self._reserve.shares.is_plain:
+            wait_ms = max(wait_ms, self._class_wait_ms(self._reserve.shares, entry))
         over_ms = 1000.0 * (now - entry.queue_due_s) + max(0.0, wait_ms)
         if over_ms <= 0.0:
             return None
@@ -169,7 +169,7 @@ class PacedGate:
         deadline is better told so now, and an empty queue would be no floor at all."""
         self._asked.forget(now, self._options.demand_memory_s)
         harm = self._harm(entry)
-        if harm > self._harm_left and self.engine.count:
+        if harm > self._harm_left and self._held.count:
             gain_per_s = self._options.offline_harm * self._asked.requests / self._options.demand_memory_s
             wait_ms = 1000.0 * (harm - self._harm_left) / max(gain_per_s, 1e-9)
             if wait_ms > 1000.0 * (entry.deadline_s - now):
@@ -196,8 +196,8 @@ class PacedGate:
         )
 
     def _first_token_ms(self, entry: Entry, now: float) -> float:
-        engine, bias = self.engine, self.engine.bias
-        if self._seen != engine.revision:
+        held, reserve, bias = self._held, self._reserve, self.engine.bias
+        if self._seen != held.revision:
             self._look()
         price_ms, tenants = entry.price_ms, self._tenants
         short_ms = bias * (tenants.ahead_ms(entry) + price_ms) - self._credit_ms
@@ -205,18 +205,18 @@ class PacedGate:
         if price_ms > self._asked.usual_price_ms:
             dear_ms = self._options.dear_cushion * bias * self._dearness_ms(entry, now)
         wait_ms = (short_ms + dear_ms) / self._share
-        slots, blocks = self._most_running - engine.count, self._capacity_blocks - self._held_blocks
+        slots, blocks = self._most_running - held.count, reserve.capacity_blocks - reserve.used_blocks
         if tenants.urgent >= slots or tenants.urgent_blocks + entry.need_blocks > blocks:
             wait_ms = max(wait_ms, self._room_ms(entry, slots, blocks) + dear_ms / self._share)
-        if self._shares is not None and not self._shares.is_plain:
-            wait_ms = max(wait_ms, self._class_wait_ms(self._shares, entry))
+        if not self._reserve.shares.is_plain:
+            wait_ms = max(wait_ms, self._class_wait_ms(self._reserve.shares, entry))
         return (wait_ms if wait_ms > 0.0 else 0.0) + self._read_ms(entry) + self._next_decode_ms
 
     def _read_ms(self, entry: Entry) -> float:
         """Until its prompt is read behind those that the engine holds."""
-        engine = self.engine
-        tokens = engine.unread_tokens + entry.prompt_tokens - entry.cached_tokens
-        return engine.bias * (engine.unread_ms + entry.price_ms) + self._carried_ms * tokens
+        held = self._held
+        tokens = held.unread_tokens + entry.prompt_tokens - entry.cached_tokens
+        return self.engine.bias * (held.unread_ms + entry.price_ms) + self._carried_ms * tokens
 
     def _room_ms(self, entry: Entry, free_slots: int, free_blocks: int) -> float:
         """Until as many slots and blocks have changed hands as it and those before it lack. Longer for one that will
@@ -236,7 +236,7 @@ class PacedGate:
         if blocks > 0:
             stay = max(_LEAST_STAY, entry.need_blocks * entry.expected_tokens / max(asked.usual_stay, 1.0))
             late_blocks = blocks + luck * math.sqrt(blocks * entry.need_blocks)
-            wait_ms = max(wait_ms, late_blocks * self._held_ms / self._capacity_blocks * stay)
+            wait_ms = max(wait_ms, late_blocks * self._held_ms / self._reserve.capacity_blocks * stay)
         return wait_ms
 
     def _class_wait_ms(self, shares: Shares, entry: Entry) -> float:
@@ -258,7 +258,7 @@ class PacedGate:
     @property
     def _prefill_share(self) -> float:
         """Part of the engine's time that prompts get while the TPOT target holds."""
-        if self._seen != self.engine.revision:
+        if self._seen != self._held.revision:
             self._look()
         return self._share
 
@@ -270,7 +270,7 @@ class PacedGate:
         self._share = max(self._options.min_prefill_share, min(by_target, engine.most_prefill_share()))
         self._held_ms = self._turnover.tokens_per_end * engine.token_ms
         """How long a request holds its slot and its cache."""
-        self._seen = engine.revision
+        self._seen = self._held.revision
 
     def _shed_by_rung(self, entry: Entry, rung: Rung) -> Refusal | None:
         """From the least important class up, as large a part as makes the rest fit; never of the top class."""
@@ -301,7 +301,7 @@ class PacedGate:
         """Urgent work that arrives over what the engine can take at its target: above 1 some must be refused."""
         engine, asked, memory_s = self.engine, self._asked, self._options.demand_memory_s
         prompts = engine.bias * asked.share / self._prefill_share
-        cache = asked.blocks * self._held_ms / (1000.0 * memory_s * self._capacity_blocks)
+        cache = asked.blocks * self._held_ms / (1000.0 * memory_s * self._reserve.capacity_blocks)
         return self._faded(now) * max(prompts, cache)
 
     def _slot_demand_at(self, now: float) -> float:
@@ -327,8 +327,7 @@ class PacedGate:
         """A queued request, first in its tenant's line, that could not make its deadline if it went now."""
         if not self._tenants.urgent:
             return None
-        engine = self.engine
-        if self._seen != engine.revision:
+        if self._seen != self._held.revision:
             self._look()
         for tenant in self._tenants:
             head = tenant.first_urgent()
@@ -340,30 +339,28 @@ class PacedGate:
 
     # Release
 
-    def tick(self, reserve: Reserve, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Before each round of releases."""
-        self._shares = reserve.shares
-        self._capacity_blocks = reserve.capacity_blocks
-        self._room_tokens = self._options.kv_share * reserve.capacity_blocks * self._block_tokens
+        self._room_tokens = self._options.kv_share * self._reserve.capacity_blocks * self._block_tokens
         self.ladder.update(max(self._demand_at(now), self._held_tokens / self._room_tokens), now)
         self._most_running = self._ramp.limit(
             now, is_slow=self.engine.step_ms > self.target_ms / self._options.slo_margin
         )
 
-    def next(self, reserve: Reserve, now: float) -> Entry | None:
-        if len(reserve.running) + len(reserve.leaving) >= self._most_running:
+    def next(self, now: float) -> Entry | None:
+        if self._held.count >= self._most_running:
             return None
-        tenants = self._tenants
+        tenants, reserve = self._tenants, self._reserve
         # What the floor owes goes first: urgent prompts would else always be there before it.
-        entry = self._next_by_floor(reserve) if tenants.offline else None
+        entry = self._next_by_floor() if tenants.offline else None
         if entry is None and tenants.urgent:
-            head = tenants.first_urgent() if reserve.shares.is_plain else self._next_urgent_of_classes(reserve)
+            head = tenants.first_urgent() if reserve.shares.is_plain else self._next_urgent_of_classes()
             if head is None or head.is_probe:
                 entry = head if head is not None and reserve.fits(head) else None
-            elif self._credit_ms > 0.0 and self._may_go(head, reserve):
+            elif self._credit_ms > 0.0 and self._may_go(head):
                 entry = head
         if entry is None and tenants.offline:
-            entry = self._next_offline(reserve, now)
+            entry = self._next_offline(now)
         if entry is None:
             return None
         self._lengths[entry.lane] -= 1
@@ -375,42 +372,43 @@ class PacedGate:
             self._floor_ms = max(had_ms, -self._options.offline_floor_cap_ms)
         return entry
 
-    def _next_urgent_of_classes(self, reserve: Reserve) -> Entry | None:
+    def _next_urgent_of_classes(self) -> Entry | None:
         """Where classes have limits: who waits for its class alone does not hold up the others."""
-        for is_open in may_start(reserve):
+        for is_open in may_start(self._reserve):
             head = first_urgent(self._tenants, is_open)
-            if head is None or (head.is_probe and not reserve.fits(head)):
+            if head is None or (head.is_probe and not self._reserve.fits(head)):
                 continue
-            if head.is_probe or (self._credit_ms > 0.0 and self._may_go(head, reserve)):
+            if head.is_probe or (self._credit_ms > 0.0 and self._may_go(head)):
                 return head
         return None
 
-    def _next_by_floor(self, reserve: Reserve) -> Entry | None:
-        head = self._first_offline(reserve, 0.0) or self._first_offline(reserve, math.inf)
+    def _next_by_floor(self) -> Entry | None:
+        head = self._first_offline(0.0) or self._first_offline(math.inf)
         if head is None or self._floor_ms < self._whole_ms(head):
             return None
-        return head if self._may_go(head, reserve) else None
+        return head if self._may_go(head) else None
 
-    def _next_offline(self, reserve: Reserve, now: float) -> Entry | None:
+    def _next_offline(self, now: float) -> Entry | None:
         """Into what urgent work leaves."""
-        if not self._tenants.urgent and not self.engine.count:
+        if not self._tenants.urgent and not self._held.count:
             # Nothing is idle because of pressure that is over, or for fear of requests that may come.
-            return self._first_offline_that_fits(reserve, math.inf)
+            return self._first_offline_that_fits(math.inf)
         if self._tenants.urgent or self.ladder.rung.stop_offline or self._credit_ms <= 0.5 * self._credit_cap_ms:
             return None
         if max(self._demand_at(now), self._slot_demand_at(now)) * self._options.offline_headroom > 1.0:
             return None
-        head = self._first_offline_that_fits(reserve, self._harm_left)
+        head = self._first_offline_that_fits(self._harm_left)
         if head is not None:
             self._harm_left -= self._harm(head)
         return head
 
-    def _first_offline_that_fits(self, reserve: Reserve, most_harm: float) -> Entry | None:
-        head = self._first_offline(reserve, most_harm)
-        return head if head is not None and self._may_go(head, reserve) else None
+    def _first_offline_that_fits(self, most_harm: float) -> Entry | None:
+        head = self._first_offline(most_harm)
+        return head if head is not None and self._may_go(head) else None
 
-    def _first_offline(self, reserve: Reserve, most_harm: float) -> Entry | None:
+    def _first_offline(self, most_harm: float) -> Entry | None:
         """Of a class that may start one, where classes have limits."""
+        reserve = self._reserve
         if reserve.shares.is_plain:
             return self._tenants.first_offline(lambda each: self._harm(each) <= most_harm)
         full = reserve.shares.full()
@@ -422,37 +420,34 @@ class PacedGate:
     def _harm(self, entry: Entry) -> float:
         """Urgent requests that would come too late because they come while this prompt is read: the engine reads
         prompts to their end, one after the other."""
-        engine = self.engine
-        if self._seen != engine.revision:
+        if self._seen != self._held.revision:
             self._look()
         late_s = max(0.0, self._read_ms(entry) - self._least_deadline_ms) / 1000.0
         return late_s * self._asked.requests / self._options.demand_memory_s
 
-    def _may_go(self, entry: Entry, reserve: Reserve) -> bool:
+    def _may_go(self, entry: Entry) -> bool:
         """Held back while prompts enough are in the engine: more would wait there, out of our order. Of long ones, one
         is read at a time. It needs room for all that it may come to, and among the others for what it is expected to.
         """
-        engine, options = self.engine, self._options
-        if engine.unread_ms >= options.prefill_ahead_chunks * engine.chunk_ms:
+        held, options = self._held, self._options
+        if held.unread_ms >= options.prefill_ahead_chunks * self.engine.chunk_ms:
             return False
         if self._long is not None and entry.prompt_tokens > options.long_prompt_tokens:
             return False
-        if not reserve.fits(entry):
+        if not self._reserve.fits(entry):
             return False
-        return not engine.count or self._held_tokens + entry.prompt_tokens + entry.expected_tokens <= self._room_tokens
+        return not held.count or self._held_tokens + entry.prompt_tokens + entry.expected_tokens <= self._room_tokens
 
     def _whole_ms(self, entry: Entry) -> float:
         """Engine time of a request to its end: its prompt, and its part of the decode steps that it will be in."""
         engine = self.engine
-        decode_ms = engine.next_decode_ms() / (engine.count + 1)
+        decode_ms = engine.next_decode_ms() / (self._held.count + 1)
         return engine.bias * entry.price_ms + entry.expected_tokens * decode_ms
 
     def started(self, entry: Entry) -> None:
         self._held_tokens += entry.prompt_tokens + entry.expected_tokens
         if entry.prompt_tokens > self._options.long_prompt_tokens:
             self._long = entry.id
-        self._held_blocks += entry.need_blocks
-        self.engine.start(entry)
 
     # Engine
 
@@ -460,13 +455,12 @@ class PacedGate:
         engine = self.engine
         engine.observe(report)
         self._turnover.made(report.decode_tokens + len(report.firsts))
-        for id in report.firsts:
-            if engine.first_token(id) and self._long == id:
-                self._long = None
+        if self._long in report.firsts:
+            self._long = None
         if report.step_ms <= 0.0:
             return
         decode_ms = engine.decode_ms()
-        self._token_share_ms = decode_ms / max(engine.count, 1)
+        self._token_share_ms = decode_ms / max(self._held.count, 1)
         self.target_ms = self._step_target_ms()
         left_ms = max(self.target_ms - min(decode_ms, report.step_ms), self._options.min_prefill_share * self.target_ms)
         self._credit_ms = min(self._credit_ms + left_ms, self._credit_cap_ms)
@@ -478,21 +472,17 @@ class PacedGate:
         self._ramp.restart()
 
     def ended(self, entry: Entry, tokens: int) -> None:
-        if not self.engine.end(entry.id):
-            return
-        self._held_blocks -= entry.need_blocks
         if entry.is_probe:
             self._turnover.made(-tokens)
         else:
             self._turnover.ended()
         if self._long == entry.id:
             self._long = None
-        count = self.engine.count
         if tokens and not entry.is_probe:  # a probe's short answer says nothing of the others'
             self.outputs.observe(entry.request_class, entry.bucket, tokens)
             self._tenants.charge(entry.tenant, tokens * self._token_share_ms)
         self._held_tokens = max(0.0, self._held_tokens - entry.prompt_tokens - entry.expected_tokens)
-        if not count:
+        if not self._held.count:
             self._held_tokens, self._credit_ms = 0.0, self._credit_cap_ms
 
     @property

@@ -66,8 +66,8 @@ class Scheduler:
         self._has_no_routes = policy.has_no_routes
         self._engine = (limits, kv, step_model)
         self._admission = Admission(policy, limits, kv)
-        self._gate: Gate = make_gate(policy, limits, kv, step_model)
         self._reserve = self._new_reserve(limits, kv)
+        self._gate: Gate = make_gate(policy, limits, kv, step_model, self._reserve)
         self._buckets = Buckets(policy.bucket_edges_tokens)
         self._deadlines = Deadlines()
         self._books = Books()
@@ -205,11 +205,11 @@ class Scheduler:
         decisions: list[Decision] = [self._expire(id, now) for id in self._deadlines.pop_due(now)]
         while (late := self._gate.hopeless(now)) is not None:
             decisions.append(self._expire(late.id, now))
-        self._gate.tick(self._reserve, now)
-        rung, reserve, start = self._gate.rung, self._reserve, self._gate.next
-        while (entry := start(reserve, now)) is not None:
+        self._gate.tick(now)
+        rung, start = self._gate.rung, self._gate.next
+        while (entry := start(now)) is not None:
             decisions.append(self._release(entry, rung, now))
-        if reserve.running:
+        if self._reserve.running:
             self._drain.resume(now)
         return tuple(decisions)
 
@@ -218,8 +218,8 @@ class Scheduler:
         running = self._reserve.running
         failed_ids = {id for id, terminal, _ in report.ends if terminal is _FAILED}
         before: tuple[AtWork, ...] = at_work(running.values(), self.held, now) if failed_ids else ()
-        self._gate.observe(report)
         self._reserve.held.observe(report, now)
+        self._gate.observe(report)
         for id in report.firsts:
             if id in running:
                 self._deadlines.discard(id)
@@ -227,13 +227,13 @@ class Scheduler:
         for id, terminal, tokens in report.ends:
             if terminal not in _ENGINE_ENDS:
                 raise ValueError(f"End of {id!r}: an engine cannot end a request as {terminal.value}")
-            entry = running.get(id)
-            holder = entry or self._reserve.leaving.get(id)
-            if holder is None:
+            is_live = id in running
+            entry = self._reserve.give(id)
+            if entry is None:
                 continue
-            self._gate.ended(holder, tokens)
-            ended += self._reserve.give(id)
-            if entry is not None:
+            self._gate.ended(entry, tokens)
+            ended += 1
+            if is_live:
                 self._deadlines.discard(id)
                 self._books.close(entry, terminal)
             if terminal is _FINISHED:
@@ -268,10 +268,9 @@ class Scheduler:
     def fail(self, id: str, now: float) -> None:
         """Tokeniser or engine failed. For a running or expired one this says too that the engine no longer holds it."""
         entry = self._books.live.get(id)
-        holder = self._reserve.running.get(id) or self._reserve.leaving.get(id)
+        holder = self._reserve.give(id)
         if holder is not None:
             self._gate.ended(holder, 0)
-        if self._reserve.give(id):
             self._drain.observe(0, now, is_busy=self._reserve.used_slots > 0)
         if entry is not None:
             self._end_waiting(entry, Terminal.FAILED)
@@ -310,8 +309,8 @@ class Scheduler:
         waiting = [entry for queue in self._gate.queues().values() for entry in queue]
         self._engine = (limits, kv, step_model)
         self._admission = Admission(self._policy, limits, kv)
-        self._gate = make_gate(self._policy, limits, kv, step_model)
         self._reserve = self._new_reserve(limits, kv)
+        self._gate = make_gate(self._policy, limits, kv, step_model, self._reserve)
         for entry in reversed(waiting):  # each goes to the head
             self._gate.push(entry)
 
@@ -341,10 +340,11 @@ class Scheduler:
 
     def _new_gate(self, policy: Policy) -> Gate:
         """With everything in it that the old one held. Nobody who was accepted is judged again."""
-        gate = make_gate(policy, *self._engine)
-        for entry in self._reserve.running.values():
+        gate = make_gate(policy, *self._engine, self._reserve)
+        for entry in self._reserve.holders():
             gate.prepare(entry)
             gate.started(entry)
+        self.held.reprice()
         # A running request without a deadline has had its first token.
         firsts = tuple(id for id in self._reserve.running if id not in self._deadlines)
         gate.observe(StepReport(step_ms=0.0, firsts=firsts))
@@ -471,8 +471,8 @@ class Scheduler:
             self._reserve.limit(total)
             if free == total and signals.engine_running == 0:
                 for entry in list(self._reserve.leaving.values()):
+                    self._reserve.give(entry.id)
                     self._gate.ended(entry, 0)
-                self._reserve.give_leaving()
 
     def _expire(self, id: str, now: float) -> Expire:
         entry = self._books.live[id]
