@@ -99,18 +99,20 @@ class Held:
         # Some steps take no time that an engine could tell; reports of ends alone are none.
         if self._new and (report.step_ms > 0.0 or report.batch_size or report.firsts):
             self._note_formation(now - report.step_ms / 1000.0)
-        decoding, kv_tokens = len(self._decoding), self.kv_tokens
-        read, pairs = self._read(report.prefill_tokens) if report.prefill_tokens and self._reading else (0, 0)
+        reading, began, produced = self._reading, self._decoding, self._produced
+        decoding, kv_tokens = len(began), self.kv_tokens
+        read, pairs = self._read(report.prefill_tokens) if report.prefill_tokens and reading else (0, 0)
         self.last = Work(decoding, kv_tokens, read, pairs)
         if decoding:
-            self._produced += report.decode_tokens / decoding
-            self.kv_tokens = kv_tokens + report.decode_tokens
+            produced += report.decode_tokens / decoding
+            kv_tokens += report.decode_tokens
         for id in report.firsts:
-            entry = self._reading.pop(id, None)
+            entry = reading.pop(id, None)
             if entry is not None:
                 self._leave_unread(entry)
-                self._decoding[id] = entry.prompt_tokens - self._produced
-                self.kv_tokens += entry.prompt_tokens
+                began[id] = entry.prompt_tokens - produced
+                kv_tokens += entry.prompt_tokens
+        self._produced, self.kv_tokens = produced, kv_tokens
         self.revision += 1
 
     def _read(self, tokens: int) -> tuple[int, int]:
@@ -118,7 +120,9 @@ class Held:
         left, pairs, unread_ms = tokens, 0, self.unread_ms
         for entry in self._reading.values():
             before = entry.read_tokens
-            c = min(left, entry.prompt_tokens - before)
+            c = entry.prompt_tokens - before
+            if c > left:
+                c = left
             if c > 0:
                 pairs += 2 * before * c + c * c
                 entry.read_tokens = before + c
@@ -144,12 +148,14 @@ class Held:
         self.revision += 1
 
     def _note_formation(self, began_s: float) -> None:
+        mean, sum_ms = self.formation_ms, 0.0
         for entry in self._new:
-            ms = max(0.0, 1000.0 * (began_s - entry.ready_s))
-            self.formed_requests += 1
-            self.formed_ms += ms
-            mean = self.formation_ms
-            self.formation_ms = ms if mean is None else mean + _FORMATION_GAIN * (ms - mean)
+            ms = 1000.0 * (began_s - entry.ready_s) if began_s > entry.ready_s else 0.0
+            sum_ms += ms
+            mean = ms if mean is None else mean + _FORMATION_GAIN * (ms - mean)
+        self.formation_ms = mean
+        self.formed_ms += sum_ms
+        self.formed_requests += len(self._new)
         self._new.clear()
 
     def tokens(self) -> list[float]:

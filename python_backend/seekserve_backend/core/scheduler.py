@@ -97,16 +97,19 @@ class Scheduler:
         `request_class`: as the client names it. `sampling`: what it named; `sampling_of` says what becomes of it.
         """
         books, policy = self._books, self._policy
-        chosen: str | Refusal = request_class or policy.default_class
+        name, not_its_class = request_class or policy.default_class, None
         if not is_probe and (origin.headers or not self._has_no_routes):
             chosen = choose_class(policy, request_class, origin)
-        name = policy.default_class if isinstance(chosen, Refusal) else chosen
+            if isinstance(chosen, Refusal):
+                name, not_its_class = policy.default_class, chosen
+            else:
+                name = chosen
         no = (
             (self._in_use(id) if id in books.live or id in self._reserve.leaving else None)
             or (self._draining() if self._is_draining and not is_probe else None)
             or (self._paused(*self._pause, now) if self._pause is not None and not is_probe else None)
             or (self._broken(now) if self.breaker.state is not _CLOSED and not is_probe else None)
-            or (chosen if isinstance(chosen, Refusal) else None)
+            or not_its_class
             or (self._admission.judge_class(name) if name not in policy.classes else None)
             or self._admission.judge_bytes(
                 prompt_bytes, intake=books.by_phase[_INTAKE], waiting=books.by_phase[_QUEUED], is_probe=is_probe
@@ -115,9 +118,11 @@ class Scheduler:
         if no is not None:
             return self._refuse(id, no, None, name)
         rules = policy.classes[name]
-        changed = bound_sampling(name, rules, sampling or {}) if rules.sampling and not is_probe else None
-        if isinstance(changed, Refusal):
-            return self._refuse(id, changed, None, name)
+        changed: Mapping[str, float] | Refusal | None = None
+        if rules.sampling and not is_probe:
+            changed = bound_sampling(name, rules, sampling or {})
+            if isinstance(changed, Refusal):
+                return self._refuse(id, changed, None, name)
         books.open(Entry(id=id, phase=_INTAKE, arrival_s=now, request_class=name, is_probe=is_probe, sampling=changed))
         return None
 
@@ -148,8 +153,7 @@ class Scheduler:
         entry.arrival_s = request.arrival_s
         entry.request_class = request.request_class or entry.request_class
         entry.is_probe = entry.is_probe or request.is_probe
-        route_to = self._route_to(entry) if variants else None
-        route_to = route_to if route_to in variants else None
+        route_to = self._route_to(entry, variants) if variants else None
         is_unknown = entry.request_class not in self._policy.classes
         reserve = self._reserve
         blocks = reserve.capacity_blocks if reserve.shares.is_plain else reserve.blocks_for_class(entry.request_class)
@@ -191,13 +195,15 @@ class Scheduler:
             self._books.open(entry)
         self._books.admit(entry)
         self._gate.push(entry)
-        self._deadlines.set(id, min(entry.deadline_s, entry.queue_due_s))
+        due_s = entry.deadline_s if entry.deadline_s < entry.queue_due_s else entry.queue_due_s
+        self._deadlines.set(id, due_s)
         self._buckets.enter(entry.bucket)
         return Accepted(id, entry.max_tokens, entry.request_class)
 
-    def _route_to(self, entry: Entry) -> str | None:
+    def _route_to(self, entry: Entry, variants: Collection[str]) -> str | None:
         rung = self._gate.rung
-        return rung.route_to if rung.routes(entry.request_class) and not entry.is_probe else None
+        is_routed = rung.routes(entry.request_class) and rung.route_to in variants and not entry.is_probe
+        return rung.route_to if is_routed else None
 
     def step(self, now: float, signals: Signals) -> tuple[Decision, ...]:
         """Expires who is late, then releases who fits. Its cost grows with those two, not with the queue."""
@@ -223,7 +229,7 @@ class Scheduler:
         for id in report.firsts:
             if id in running:
                 self._deadlines.discard(id)
-        ended = 0
+        ended = ended_well = 0
         for id, terminal, tokens in report.ends:
             if terminal not in _ENGINE_ENDS:
                 raise ValueError(f"End of {id!r}: an engine cannot end a request as {terminal.value}")
@@ -236,19 +242,13 @@ class Scheduler:
             if is_live:
                 self._deadlines.discard(id)
                 self._books.close(entry, terminal)
-            if terminal is _FINISHED:
-                self._ended_well(now)
-        # One failure of the engine, however many requests it took along.
-        if failed_ids and self.breaker.ended(now, is_fault=True):
+            ended_well += terminal is _FINISHED
+        if ended_well and self.breaker.ended_well(ended_well, now):
+            # What comes in now meets an engine that is new, or was ill.
+            self._gate.begin_anew()
+        if failed_ids and self.breaker.failed(now):
             self.openings.append(Opening(number=self.breaker.openings, at_s=now, running=before, failed_ids=failed_ids))
         self._drain.observe(ended, now, is_busy=self._reserve.used_slots > 0)
-
-    def _ended_well(self, now: float) -> None:
-        """The last good probe closes the breaker; what comes in then meets an engine that is new, or was ill."""
-        was_closed = self.breaker.state is _CLOSED
-        self.breaker.ended(now, is_fault=False)
-        if not was_closed and self.breaker.state is _CLOSED:
-            self._gate.begin_anew()
 
     def cancel(self, id: str, now: float) -> Phase | None:
         """Returns the phase it was in, None when there is nothing to cancel.
