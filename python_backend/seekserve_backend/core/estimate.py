@@ -14,6 +14,8 @@ from .types import StepReport
 
 __all__ = ["EngineEstimate"]
 
+_LEAST_TOKEN_MS = 1e-3
+
 
 class EngineEstimate:
     """`held`: what the engine works on; it notes each step first."""
@@ -57,8 +59,8 @@ class EngineEstimate:
     @property
     def token_ms(self) -> float:
         """In which a decoding request makes one token, prompts read meanwhile among it."""
-        step_ms = self.step_ms or self.next_decode_ms()
-        return max(step_ms / self.tokens_per_step, 1e-3)
+        token_ms = (self.step_ms or self.next_decode_ms()) / self.tokens_per_step
+        return token_ms if token_ms > _LEAST_TOKEN_MS else _LEAST_TOKEN_MS
 
     def next_decode_ms(self) -> float:
         """The same with one request more."""
@@ -91,16 +93,19 @@ class EngineEstimate:
 
     def _learn(self, tokens: int, work: Work, step_ms: float) -> None:
         options, steps = self._options, self.steps
+        gain, least, most = options.bias_gain, options.bias_min, options.bias_max
+        self.step_ms += gain * (step_ms - self.step_ms) if self.step_ms else step_ms
+        if steps.is_learned:
+            steps.learn(tokens, step_ms)
+            self._price_tokens()
+            return
         predicted_ms = (
             steps.base_ms(tokens)
             + steps.kv_read_ms_per_token * work.kv_tokens
             + steps.attention_ms_per_token2 * work.attention_pairs
         )
         # One outlier (a page fault, a capture) must not move the average by itself.
-        ratio = min(max(step_ms / predicted_ms, options.bias_min), 2.0 * options.bias_max)
-        bias = self.bias + options.bias_gain * (ratio - self.bias)
-        self.bias = 1.0 if steps.is_learned else min(max(bias, options.bias_min), options.bias_max)
-        self.step_ms += options.bias_gain * (step_ms - self.step_ms) if self.step_ms else step_ms
-        if steps.is_learned:
-            steps.learn(tokens, step_ms)
-            self._price_tokens()
+        ratio = step_ms / predicted_ms
+        ratio = least if ratio < least else 2.0 * most if ratio > 2.0 * most else ratio
+        bias = self.bias + gain * (ratio - self.bias)
+        self.bias = least if bias < least else most if bias > most else bias

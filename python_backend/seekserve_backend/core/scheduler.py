@@ -118,11 +118,9 @@ class Scheduler:
         if no is not None:
             return self._refuse(id, no, None, name)
         rules = policy.classes[name]
-        changed: Mapping[str, float] | Refusal | None = None
-        if rules.sampling and not is_probe:
-            changed = bound_sampling(name, rules, sampling or {})
-            if isinstance(changed, Refusal):
-                return self._refuse(id, changed, None, name)
+        changed = bound_sampling(name, rules, sampling or {}) if rules.sampling and not is_probe else None
+        if isinstance(changed, Refusal):
+            return self._refuse(id, changed, None, name)
         books.open(Entry(id=id, phase=_INTAKE, arrival_s=now, request_class=name, is_probe=is_probe, sampling=changed))
         return None
 
