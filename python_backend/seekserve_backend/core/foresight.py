@@ -64,14 +64,17 @@ class Foresight:
     def _look(self) -> None:
         """What is asked of the engine for every arrival, kept until something in it changes."""
         engine = self._engine
+        held = self._held
         self._next_decode_ms, self._carried_ms = engine.next_decode_ms(), engine.carried_ms()
+        self._unread_ms = engine.bias * held.unread_ms + self._carried_ms * held.unread_tokens
+        """Until the prompts that the engine holds are read."""
         share, most = 1.0 - self._next_decode_ms / self._pace.target_ms, engine.most_prefill_share()
         least = self._options.min_prefill_share
         share = share if share < most else most
         self._share = share if share > least else least
         self._held_ms = self._turnover.tokens_per_end * engine.token_ms
         """How long a request holds its slot and its cache."""
-        self._seen = self._held.revision
+        self._seen = held.revision
 
     @property
     def prefill_share(self) -> float:
@@ -84,23 +87,24 @@ class Foresight:
 
     def first_token_ms(self, entry: Entry, now: float) -> float:
         """From now on."""
-        held, reserve, tenants, pace = self._held, self._reserve, self._tenants, self._pace
+        held, tenants, pace, reserve = self._held, self._tenants, self._pace, self._reserve
         if self._seen != held.revision:
             self._look()
         price_ms, bias, share = entry.price_ms, self._engine.bias, self._share
-        short_ms = bias * (tenants.ahead_ms(entry) + price_ms) - pace.credit_ms
+        wait_ms = (bias * (tenants.ahead_ms(entry) + price_ms) - pace.credit_ms) / share
         dear_ms = 0.0
         if price_ms > self.asked.usual_price_ms:
-            dear_ms = self._options.dear_cushion * bias * self._dearness_ms(entry, now)
-        wait_ms = (short_ms + dear_ms) / share
+            dear_ms = self._options.dear_cushion * bias * self._dearness_ms(entry, now) / share
+            wait_ms += dear_ms
         slots, blocks = pace.most_running - held.count, reserve.capacity_blocks - reserve.used_blocks
         if tenants.urgent >= slots or tenants.urgent_blocks + entry.need_blocks > blocks:
-            room_ms = self._room_ms(entry, slots, blocks) + dear_ms / share
+            room_ms = self._room_ms(entry, slots, blocks) + dear_ms
             if room_ms > wait_ms:
                 wait_ms = room_ms
         if not reserve.shares.is_plain:
             wait_ms = max(wait_ms, self._class_wait_ms(entry))
-        return (wait_ms if wait_ms > 0.0 else 0.0) + self._read_ms(entry) + self._next_decode_ms
+        read_ms = bias * price_ms + self._carried_ms * (entry.prompt_tokens - entry.cached_tokens)
+        return (wait_ms if wait_ms > 0.0 else 0.0) + self._unread_ms + read_ms + self._next_decode_ms
 
     def start_ms(self, entry: Entry) -> float:
         """Until it starts, from now on: that takes any credit at all, and its slot."""
@@ -136,9 +140,8 @@ class Foresight:
 
     def _read_ms(self, entry: Entry) -> float:
         """Until its prompt is read behind those that the engine holds. After a look."""
-        held = self._held
-        tokens = held.unread_tokens + entry.prompt_tokens - entry.cached_tokens
-        return self._engine.bias * (held.unread_ms + entry.price_ms) + self._carried_ms * tokens
+        read_ms = self._engine.bias * entry.price_ms + self._carried_ms * (entry.prompt_tokens - entry.cached_tokens)
+        return self._unread_ms + read_ms
 
     def _room_ms(self, entry: Entry, free_slots: int, free_blocks: int) -> float:
         """Until as many slots and blocks have changed hands as it and those before it lack. Longer for one that will

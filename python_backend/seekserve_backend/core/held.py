@@ -15,6 +15,7 @@ batch formation   from a request being ready (tokenised and let in) to the begin
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 from .entry import Entry
@@ -22,7 +23,7 @@ from .types import StepReport
 
 __all__ = ["Held", "Work"]
 
-_FORMATION_GAIN = 0.05
+_KEEP_FORMATION = 0.95
 _MOST_PRESSURE = 0.99
 
 
@@ -66,18 +67,21 @@ class Held:
         """id -> prompt tokens less what every decoding request had produced when its first token came"""
         self._produced = 0.0
         """Tokens by each decoding request since the start."""
-        self._new: list[Entry] = []
-        """Started since the last step."""
+        self._new = 0
+        """Requests started since the last step: the last ones that are reading."""
+        self._new_ready_s = 0.0
+        """Sum of the times at which those were ready."""
 
     @property
     def decoding(self) -> int:
         return len(self._decoding)
 
     def start(self, entry: Entry) -> None:
-        entry.read_tokens = entry.cached_tokens
+        cached_tokens = entry.read_tokens = entry.cached_tokens
         self._reading[entry.id] = entry
-        self._new.append(entry)
-        self.unread_tokens += entry.prompt_tokens - entry.cached_tokens
+        self._new += 1
+        self._new_ready_s += entry.ready_s
+        self.unread_tokens += entry.prompt_tokens - cached_tokens
         self.unread_ms += entry.price_ms
         self.count += 1
         self.revision += 1
@@ -86,9 +90,12 @@ class Held:
         """It must have been started."""
         offset = self._decoding.pop(id, None)
         if offset is None:
-            self._leave_unread(self._reading.pop(id))
-            if self._new:
-                self._new = [entry for entry in self._new if entry.id != id]
+            is_new = id in islice(reversed(self._reading), self._new)
+            entry = self._reading.pop(id)
+            self._leave_unread(entry)
+            if is_new:
+                self._new -= 1
+                self._new_ready_s -= entry.ready_s
         else:
             self.kv_tokens = self.kv_tokens - offset - self._produced if self._decoding else 0.0
         self.count -= 1
@@ -109,9 +116,11 @@ class Held:
         for id in report.firsts:
             entry = reading.pop(id, None)
             if entry is not None:
-                self._leave_unread(entry)
-                began[id] = entry.prompt_tokens - produced
-                kv_tokens += entry.prompt_tokens
+                prompt_tokens = entry.prompt_tokens
+                if entry.read_tokens < prompt_tokens or not reading:
+                    self._leave_unread(entry)
+                began[id] = prompt_tokens - produced
+                kv_tokens += prompt_tokens
         self._produced, self.kv_tokens = produced, kv_tokens
         self.revision += 1
 
@@ -119,14 +128,14 @@ class Held:
         """(prompt tokens read, pairs for attention)"""
         left, pairs, unread_ms = tokens, 0, self.unread_ms
         for entry in self._reading.values():
-            before = entry.read_tokens
-            c = entry.prompt_tokens - before
+            before, prompt_tokens = entry.read_tokens, entry.prompt_tokens
+            c = prompt_tokens - before
             if c > left:
                 c = left
             if c > 0:
-                pairs += 2 * before * c + c * c
-                entry.read_tokens = before + c
-                unread_ms -= entry.price_ms * (c / (entry.prompt_tokens - entry.cached_tokens))
+                after = entry.read_tokens = before + c
+                pairs += after * after - before * before
+                unread_ms -= entry.price_ms * (c / (prompt_tokens - entry.cached_tokens))
                 left -= c
                 if not left:
                     break
@@ -148,15 +157,13 @@ class Held:
         self.revision += 1
 
     def _note_formation(self, began_s: float) -> None:
-        mean, sum_ms = self.formation_ms, 0.0
-        for entry in self._new:
-            ms = 1000.0 * (began_s - entry.ready_s) if began_s > entry.ready_s else 0.0
-            sum_ms += ms
-            mean = ms if mean is None else mean + _FORMATION_GAIN * (ms - mean)
-        self.formation_ms = mean
+        new, mean = self._new, self.formation_ms
+        sum_ms = max(0.0, 1000.0 * (new * began_s - self._new_ready_s))
+        self.formed_requests += new
         self.formed_ms += sum_ms
-        self.formed_requests += len(self._new)
-        self._new.clear()
+        gain = 1.0 if mean is None else 1.0 - _KEEP_FORMATION**new
+        self.formation_ms = (mean or 0.0) + gain * (sum_ms / new - (mean or 0.0))
+        self._new, self._new_ready_s = 0, 0.0
 
     def tokens(self) -> list[float]:
         """Of each request in the engine."""

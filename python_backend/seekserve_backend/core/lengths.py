@@ -23,7 +23,7 @@ class OutputLengths:
         self._error += gain * (abs(off) - self._error)
         if gain * count < 1.0:
             gain = 1.0 / count
-        self._means[key] = (mean + gain * off, count)
+        self._means[key] = mean + gain * off, count
 
     @property
     def error_tokens(self) -> float | None:

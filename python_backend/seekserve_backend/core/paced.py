@@ -217,7 +217,8 @@ class PacedGate:
         if entry is None and tenants.urgent:
             if self._reserve.shares.is_plain:
                 head = tenants.first_urgent()
-                entry = head if head is not None and self._may_start(head) else None
+                if head is not None and self._may_start(head):
+                    entry = head
             else:
                 entry = self._next_urgent_of_classes()
         if entry is None and tenants.offline:

@@ -148,55 +148,54 @@ class Scheduler:
         entry = offered or Entry(
             id=id, phase=_INTAKE, arrival_s=now, request_class=self._policy.default_class, is_probe=False
         )
-        entry.arrival_s = request.arrival_s
-        entry.request_class = request.request_class or entry.request_class
-        entry.is_probe = entry.is_probe or request.is_probe
+        arrival_s = entry.arrival_s = request.arrival_s
+        name = entry.request_class = request.request_class or entry.request_class
+        is_probe = entry.is_probe = entry.is_probe or request.is_probe
         route_to = self._route_to(entry, variants) if variants else None
-        is_unknown = entry.request_class not in self._policy.classes
-        reserve = self._reserve
-        blocks = reserve.capacity_blocks if reserve.shares.is_plain else reserve.blocks_for_class(entry.request_class)
+        classes, reserve = self._policy.classes, self._reserve
+        blocks = reserve.capacity_blocks if reserve.shares.is_plain else reserve.blocks_for_class(name)
         verdict = (
-            (self._draining() if self._is_draining and not entry.is_probe else None)
+            (self._draining() if self._is_draining and not is_probe else None)
             or (
                 self._paused(*self._pause, now)
-                if self._pause and (is_at_door or not offered) and not entry.is_probe
+                if self._pause and (is_at_door or not offered) and not is_probe
                 else None
             )
             or (self._broken(now) if is_at_door and self.breaker.state is not _CLOSED else None)
-            or (self._admission.judge_class(entry.request_class) if is_unknown else None)
+            or (self._admission.judge_class(name) if name not in classes else None)
             or self._admission.judge(request, entry, now, self._gate, blocks, is_routed=route_to is not None)
         )
         if isinstance(verdict, Refusal):
-            return self._refuse(id, verdict, offered, entry.request_class)
-        entry.prompt_tokens, entry.tenant = request.prompt_tokens, request.tenant
-        entry.max_tokens, entry.need_blocks, entry.deadline_ms = verdict
-        entry.deadline_s = entry.arrival_s + entry.deadline_ms / 1000.0
+            return self._refuse(id, verdict, offered, name)
+        prompt_tokens = entry.prompt_tokens = request.prompt_tokens
+        entry.tenant, entry.ready_s = request.tenant, now
+        max_tokens, entry.need_blocks, entry.deadline_ms = verdict
+        entry.max_tokens = max_tokens
+        due_s = entry.deadline_s = arrival_s + entry.deadline_ms / 1000.0
         if request.cached_tokens > 0:
-            entry.cached_tokens = min(request.cached_tokens, request.prompt_tokens - 1)
-        timeout_ms = self._policy.classes[entry.request_class].queue_timeout_ms
-        if timeout_ms is not None and not entry.is_probe:
-            entry.queue_due_s = entry.arrival_s + timeout_ms / 1000.0
-        entry.bucket = self._buckets.label(entry.prompt_tokens)
-        entry.ready_s = now
-        self._accepted += 1
-        entry.order = self._accepted
+            entry.cached_tokens = min(request.cached_tokens, prompt_tokens - 1)
+        timeout_ms = classes[name].queue_timeout_ms
+        if timeout_ms is not None and not is_probe:
+            entry.queue_due_s = arrival_s + timeout_ms / 1000.0
+            due_s = min(due_s, entry.queue_due_s)
+        bucket = entry.bucket = self._buckets.label(prompt_tokens)
+        self._accepted = entry.order = self._accepted + 1
         if route_to is not None:
             self._gate.asked(entry, now)
             if offered is None:
                 self._books.open(entry)
             self.routing.start(entry)
-            return Accepted(id, entry.max_tokens, entry.request_class, route_to)
+            return Accepted(id, max_tokens, name, route_to)
         late = self._gate.judge(entry, now)
-        if late is not None and not entry.is_probe:
-            return self._refuse(id, late, offered, entry.request_class)
+        if late is not None and not is_probe:
+            return self._refuse(id, late, offered, name)
         if offered is None:
             self._books.open(entry)
         self._books.admit(entry)
         self._gate.push(entry)
-        due_s = entry.deadline_s if entry.deadline_s < entry.queue_due_s else entry.queue_due_s
         self._deadlines.set(id, due_s)
-        self._buckets.enter(entry.bucket)
-        return Accepted(id, entry.max_tokens, entry.request_class)
+        self._buckets.enter(bucket)
+        return Accepted(id, max_tokens, name)
 
     def _route_to(self, entry: Entry, variants: Collection[str]) -> str | None:
         rung = self._gate.rung

@@ -7,10 +7,10 @@ it did not use is not saved up.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
-from collections import OrderedDict
+from bisect import bisect
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 
@@ -24,14 +24,16 @@ _ASKS = 1e-3
 
 _MOST_SUMMED = 256
 _PASSED = 16
+_SLACK = 64
 _served_ms = attrgetter("served_ms")
+_place = attrgetter("due_s", "order")
 
 
 class Tenant:
     __slots__ = (
         "asked_s",
         "asked_share",
-        "heap",
+        "line",
         "name",
         "offline",
         "offline_ms",
@@ -47,8 +49,8 @@ class Tenant:
         self.weight = weight
         self.served_ms = 0.0
         """Engine time it has had, divided by its weight."""
-        self.heap: list[tuple[float, int, Entry]] = []
-        """(deadline, order, entry), with some that have left still in it"""
+        self.line: deque[Entry] = deque()
+        """By deadline, with some that have left still in it."""
         self.urgent: dict[str, Entry] = {}
         self.urgent_ms = 0.0
         self.urgent_blocks = 0
@@ -64,13 +66,29 @@ class Tenant:
         return bool(self.urgent or self.offline)
 
     def first_urgent(self) -> Entry | None:
-        heap, urgent = self.heap, self.urgent
-        while heap:
-            entry = heap[0][2]
+        line, urgent = self.line, self.urgent
+        while line:
+            entry = line[0]
             if urgent.get(entry.id) is entry:
                 return entry
-            heapq.heappop(heap)
+            line.popleft()
         return None
+
+    def enter_line(self, entry: Entry) -> None:
+        """Nearly all come in the order of their deadlines and go to its end, which no heap is quick at."""
+        line = self.line
+        if line and (last := line[-1]).due_s >= entry.due_s and _place(last) > _place(entry):
+            line.insert(bisect(line, _place(entry), key=_place), entry)
+        else:
+            line.append(entry)
+
+    def leave_line(self, entry: Entry) -> None:
+        """One that is not the first stays in it until it is."""
+        line, urgent = self.line, self.urgent
+        if line[0] is entry:
+            line.popleft()
+        elif len(line) > 2 * len(urgent) + _SLACK:
+            self.line = deque(each for each in line if urgent.get(each.id) is each)
 
     def first_offline(self, may_go: Callable[[Entry], bool]) -> Entry | None:
         """The first that may, or None; those behind a few that may not are not looked at."""
@@ -104,7 +122,7 @@ class Tenants:
     def push(self, entry: Entry) -> None:
         tenant, name = self._all.get(entry.tenant) or self._of(entry.tenant), entry.request_class
         self.waiting[name] = self.waiting.get(name, 0) + 1
-        if not tenant.urgent and not tenant.offline:
+        if not (tenant.urgent or tenant.offline or tenant is self._only):
             others = [each.served_ms for each in self._all.values() if each.is_waiting]
             tenant.served_ms = max(tenant.served_ms, min(others, default=0.0))
         if entry.is_offline:
@@ -112,12 +130,13 @@ class Tenants:
             self.offline += 1
             tenant.offline_ms += entry.whole_ms
         else:
-            heapq.heappush(tenant.heap, (entry.due_s, entry.order, entry))
+            blocks = entry.need_blocks
+            tenant.enter_line(entry)
             tenant.urgent[entry.id] = entry
             tenant.urgent_ms += entry.price_ms
-            tenant.urgent_blocks += entry.need_blocks
+            tenant.urgent_blocks += blocks
             self.urgent += 1
-            self.urgent_blocks += entry.need_blocks
+            self.urgent_blocks += blocks
 
     def take(self, entry: Entry, cost_ms: float) -> None:
         """It goes, at its tenant's expense."""
@@ -132,17 +151,13 @@ class Tenants:
             self.offline -= 1
             tenant.offline_ms = tenant.offline_ms - entry.whole_ms if tenant.offline else 0.0
             return tenant
-        heap, urgent, blocks = tenant.heap, tenant.urgent, entry.need_blocks
+        urgent, blocks = tenant.urgent, entry.need_blocks
         del urgent[entry.id]
+        tenant.leave_line(entry)
         tenant.urgent_ms = tenant.urgent_ms - entry.price_ms if urgent else 0.0
         tenant.urgent_blocks -= blocks
         self.urgent -= 1
         self.urgent_blocks -= blocks
-        if heap[0][2] is entry:
-            heapq.heappop(heap)
-        elif len(heap) > 2 * len(urgent) + 64:
-            tenant.heap = [item for item in heap if urgent.get(item[2].id) is item[2]]
-            heapq.heapify(tenant.heap)
         return tenant
 
     def note_asked(self, name: str, share: float, now: float, memory_s: float) -> None:
