@@ -52,32 +52,27 @@ class EngineEstimate:
         pairs = prompt_tokens * prompt_tokens - cached_tokens * cached_tokens
         return self.ms_per_prompt_token * new + self.steps.attention_ms_per_token2 * pairs
 
-    def decode_ms(self) -> float:
-        """A step without prefill, with all that the engine holds decoding."""
-        return self._decode_ms(self._held.count) if self._held.count else 0.0
+    def decode_ms(self, requests: int) -> float:
+        """A step without prefill, with so many decoding what is held now."""
+        steps = self.steps
+        if not requests:
+            return 0.0
+        return self.bias * (steps.base_ms(requests) + steps.kv_read_ms_per_token * self._held.kv_tokens)
 
     @property
     def token_ms(self) -> float:
         """In which a decoding request makes one token, prompts read meanwhile among it."""
-        token_ms = (self.step_ms or self.next_decode_ms()) / self.tokens_per_step
+        token_ms = (self.step_ms or self.decode_ms(self._held.count + 1)) / self.tokens_per_step
         return token_ms if token_ms > _LEAST_TOKEN_MS else _LEAST_TOKEN_MS
-
-    def next_decode_ms(self) -> float:
-        """The same with one request more."""
-        return self._decode_ms(self._held.count + 1)
-
-    def _decode_ms(self, requests: int) -> float:
-        steps = self.steps
-        return self.bias * (steps.base_ms(requests) + steps.kv_read_ms_per_token * self._held.kv_tokens)
 
     def carried_ms(self) -> float:
         """By how much reading a prompt takes longer than its price, for each token: its steps carry decoding along."""
-        decoding = self._held.decoding
-        return self._decode_ms(decoding) / self.chunk_tokens if decoding else 0.0
+        return self.decode_ms(self._held.decoding) / self.chunk_tokens
 
     def most_prefill_share(self) -> float:
         """Part of the time that goes into prompts when every step is filled with them."""
-        return self.chunk_ms / (self.chunk_ms + (self.decode_ms() / self.bias if self._held.decoding else 0.0))
+        held, chunk_ms = self._held, self.chunk_ms
+        return chunk_ms / (chunk_ms + self.decode_ms(held.count) / self.bias) if held.decoding else 1.0
 
     def observe(self, report: StepReport) -> None:
         """A step that `held` has noted."""
@@ -88,8 +83,8 @@ class EngineEstimate:
         if tokens:
             self._learn(tokens, work, report.step_ms)
         if work.decoding:
-            each = max(report.decode_tokens / work.decoding, 1.0)
-            self.tokens_per_step += self._options.bias_gain * (each - self.tokens_per_step)
+            each = report.decode_tokens / work.decoding
+            self.tokens_per_step += self._options.bias_gain * ((each if each > 1.0 else 1.0) - self.tokens_per_step)
 
     def _learn(self, tokens: int, work: Work, step_ms: float) -> None:
         options, steps = self._options, self.steps

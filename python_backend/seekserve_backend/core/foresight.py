@@ -65,7 +65,7 @@ class Foresight:
         """What is asked of the engine for every arrival, kept until something in it changes."""
         engine = self._engine
         held = self._held
-        self._next_decode_ms, self._carried_ms = engine.next_decode_ms(), engine.carried_ms()
+        self._next_decode_ms, self._carried_ms = engine.decode_ms(held.count + 1), engine.carried_ms()
         self._unread_ms = engine.bias * held.unread_ms + self._carried_ms * held.unread_tokens
         """Until the prompts that the engine holds are read."""
         share, most = 1.0 - self._next_decode_ms / self._pace.target_ms, engine.most_prefill_share()
@@ -112,7 +112,7 @@ class Foresight:
         wait_ms = (self._engine.bias * tenants.ahead_ms(entry) - pace.credit_ms) / self.prefill_share
         missing = tenants.urgent + 1 - (pace.most_running - held.count)
         if missing > 0:
-            turn_ms = entry.expected_tokens * self._engine.decode_ms() / max(pace.most_running, 1)
+            turn_ms = entry.expected_tokens * self._engine.decode_ms(self._held.count) / max(pace.most_running, 1)
             wait_ms = max(wait_ms, missing * turn_ms)
         if not self._reserve.shares.is_plain:
             wait_ms = max(wait_ms, self._class_wait_ms(entry))
@@ -127,7 +127,7 @@ class Foresight:
     def whole_ms(self, entry: Entry) -> float:
         """Engine time of a request to its end: its prompt, and its part of the decode steps that it will be in."""
         engine = self._engine
-        decode_ms = engine.next_decode_ms() / (self._held.count + 1)
+        decode_ms = engine.decode_ms(self._held.count + 1) / (self._held.count + 1)
         return engine.bias * entry.price_ms + entry.expected_tokens * decode_ms
 
     def harm(self, entry: Entry) -> float:
@@ -171,7 +171,7 @@ class Foresight:
         if cap is None:
             return 0.0
         missing = self._tenants.waiting.get(name, 0) + 1 - (cap - shares.running.get(name, 0))
-        return max(0, missing) * entry.expected_tokens * self._engine.decode_ms() / cap
+        return max(0, missing) * entry.expected_tokens * self._engine.decode_ms(self._held.count) / cap
 
     def _dearness_ms(self, entry: Entry, now: float) -> float:
         """A dear prompt must leave room for the many cheap ones that come while it is read, unless its tenant asks for

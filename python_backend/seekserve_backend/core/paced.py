@@ -303,8 +303,9 @@ class PacedGate:
     # Engine
 
     def observe(self, report: StepReport) -> None:
-        self.engine.observe(report)
-        decode_ms = self.engine.decode_ms()
+        engine = self.engine
+        engine.observe(report)
+        decode_ms = engine.decode_ms(self._held.count)
         self._foresight.stepped(report, decode_ms)
         if self._long in report.firsts:
             self._long = None

@@ -76,11 +76,11 @@ class Tenant:
 
     def enter_line(self, entry: Entry) -> None:
         """Nearly all come in the order of their deadlines and go to its end, which no heap is quick at."""
-        line = self.line
-        if line and (last := line[-1]).due_s >= entry.due_s and _place(last) > _place(entry):
-            line.insert(bisect(line, _place(entry), key=_place), entry)
-        else:
+        line, due_s = self.line, entry.due_s
+        if not line or (last := line[-1]).due_s < due_s or (last.due_s == due_s and last.order < entry.order):
             line.append(entry)
+        else:
+            line.insert(bisect(line, _place(entry), key=_place), entry)
 
     def leave_line(self, entry: Entry) -> None:
         """One that is not the first stays in it until it is."""
