@@ -30,7 +30,7 @@ class Foresight:
         self._engine, self._pace, self._tenants, self._reserve = engine, pace, tenants, reserve
         self._held = reserve.held
         self.asked = Demand()
-        self._turnover = Turnover(start_tokens=options.start_output_tokens, gain=options.length_gain)
+        self.turnover = Turnover(start_tokens=options.start_output_tokens, gain=options.length_gain)
         self.token_share_ms = 0.0
         """Engine time of a token of an answer: its part of the step."""
         self.replace_policy(policy)
@@ -51,15 +51,9 @@ class Foresight:
         self._tenants.note_asked(entry.tenant, share, now, memory_s)
 
     def stepped(self, report: StepReport, decode_ms: float) -> None:
-        self._turnover.made(report.decode_tokens + len(report.firsts))
+        self.turnover.made(report.decode_tokens + len(report.firsts))
         if report.step_ms > 0.0:
             self.token_share_ms = decode_ms / (self._held.count or 1)
-
-    def ended(self, entry: Entry, tokens: int) -> None:
-        if entry.is_probe:
-            self._turnover.made(-tokens)
-        else:
-            self._turnover.ended()
 
     def _look(self) -> None:
         """What is asked of the engine for every arrival, kept until something in it changes."""
@@ -72,7 +66,7 @@ class Foresight:
         least = self._options.min_prefill_share
         share = share if share < most else most
         self._share = share if share > least else least
-        self._held_ms = self._turnover.tokens_per_end * engine.token_ms
+        self._held_ms = self.turnover.tokens_per_end * engine.token_ms
         """How long a request holds its slot and its cache."""
         self._seen = held.revision
 

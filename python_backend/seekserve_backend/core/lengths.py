@@ -20,7 +20,7 @@ class OutputLengths:
         key = (request_class, bucket)
         mean, count = self._means.get(key, self._unseen)
         off, gain, count = tokens - mean, self._gain, count + 1
-        self._error += gain * (abs(off) - self._error)
+        self._error += gain * ((off if off > 0.0 else -off) - self._error)
         if gain * count < 1.0:
             gain = 1.0 / count
         self._means[key] = mean + gain * off, count

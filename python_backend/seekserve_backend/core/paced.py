@@ -217,7 +217,7 @@ class PacedGate:
         if entry is None and tenants.urgent:
             if self._reserve.shares.is_plain:
                 head = tenants.first_urgent()
-                if head is not None and self._may_start(head):
+                if head is not None and (head.is_probe or pace.credit_ms > 0.0) and self._may_go(head):
                     entry = head
             else:
                 entry = self._next_urgent_of_classes()
@@ -232,17 +232,11 @@ class PacedGate:
             pace.pay_floor(self._foresight.whole_ms(entry))
         return entry
 
-    def _may_start(self, head: Entry) -> bool:
-        """An urgent one. A probe asks neither for credit nor for prompts before it."""
-        if head.is_probe:
-            return self._reserve.fits(head)
-        return self._pace.credit_ms > 0.0 and self._may_go(head)
-
     def _next_urgent_of_classes(self) -> Entry | None:
         """Where classes have limits: who waits for its class alone does not hold up the others."""
         for is_open in may_start(self._reserve):
             head = first_urgent(self._tenants, is_open)
-            if head is not None and self._may_start(head):
+            if head is not None and (head.is_probe or self._pace.credit_ms > 0.0) and self._may_go(head):
                 return head
         return None
 
@@ -284,8 +278,11 @@ class PacedGate:
 
     def _may_go(self, entry: Entry) -> bool:
         """Held back while prompts enough are in the engine: more would wait there, out of our order. Of long ones, one
-        is read at a time. It needs room for all that it may come to, and among the others for what it is expected to.
+        is read at a time. It needs room for all that it may come to, and among the others for what it is expected to;
+        a probe needs only the former.
         """
+        if entry.is_probe:
+            return self._reserve.fits(entry)
         held, options = self._held, self._options
         if held.unread_ms >= options.prefill_ahead_chunks * self.engine.chunk_ms:
             return False
@@ -317,12 +314,15 @@ class PacedGate:
 
     def ended(self, entry: Entry, tokens: int) -> None:
         foresight = self._foresight
-        foresight.ended(entry, tokens)
+        if entry.is_probe:  # its short answer says nothing of the others'
+            foresight.turnover.made(-tokens)
+        else:
+            foresight.turnover.ended()
+            if tokens:
+                self.outputs.observe(entry.request_class, entry.bucket, tokens)
+                self._tenants.charge(entry.tenant, tokens * foresight.token_share_ms)
         if self._long == entry.id:
             self._long = None
-        if tokens and not entry.is_probe:  # a probe's short answer says nothing of the others'
-            self.outputs.observe(entry.request_class, entry.bucket, tokens)
-            self._tenants.charge(entry.tenant, tokens * foresight.token_share_ms)
         if self._held.count:
             left_tokens = self._held_tokens - entry.prompt_tokens - entry.expected_tokens
             self._held_tokens = left_tokens if left_tokens > 0.0 else 0.0

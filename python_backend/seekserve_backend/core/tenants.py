@@ -82,13 +82,11 @@ class Tenant:
         else:
             line.insert(bisect(line, _place(entry), key=_place), entry)
 
-    def leave_line(self, entry: Entry) -> None:
-        """One that is not the first stays in it until it is."""
-        line, urgent = self.line, self.urgent
-        if line[0] is entry:
-            line.popleft()
-        elif len(line) > 2 * len(urgent) + _SLACK:
-            self.line = deque(each for each in line if urgent.get(each.id) is each)
+    def tidy_line(self) -> None:
+        """Those that left from its midst are in it until they are first, or most of it."""
+        urgent = self.urgent
+        if len(self.line) > 2 * len(urgent) + _SLACK:
+            self.line = deque(each for each in self.line if urgent.get(each.id) is each)
 
     def first_offline(self, may_go: Callable[[Entry], bool]) -> Entry | None:
         """The first that may, or None; those behind a few that may not are not looked at."""
@@ -153,7 +151,10 @@ class Tenants:
             return tenant
         urgent, blocks = tenant.urgent, entry.need_blocks
         del urgent[entry.id]
-        tenant.leave_line(entry)
+        if tenant.line[0] is entry:
+            tenant.line.popleft()
+        else:
+            tenant.tidy_line()
         tenant.urgent_ms = tenant.urgent_ms - entry.price_ms if urgent else 0.0
         tenant.urgent_blocks -= blocks
         self.urgent -= 1
