@@ -36,8 +36,10 @@ class Books:
         self.by_phase[entry.phase] += 1
 
     def admit(self, entry: Entry) -> None:
-        self.move(entry, _QUEUED)
-        admitted, name = self.admitted, entry.request_class
+        by_phase, admitted, name = self.by_phase, self.admitted, entry.request_class
+        by_phase[entry.phase] -= 1
+        by_phase[_QUEUED] += 1
+        entry.phase = _QUEUED
         admitted[name] = admitted.get(name, 0) + 1
 
     def move(self, entry: Entry, phase: Phase) -> None:
