@@ -31,10 +31,10 @@ FAR_MS = 2**30
 PROMPT_TOKENS, MAX_TOKENS, BATCH, STEP_S = 64, 32, 256, 0.02
 PER_STEP = 8
 """Requests that begin and that end in one engine step."""
-DICT_UPDATES = {"paced": 30, "static": 24, "fcfs": 24}
+DICT_UPDATES = {"paced": 26, "static": 24, "fcfs": 24}
 """Of a life, counted in the source. All: live 2, phases 6, terminal kinds 1 and by class 1, admitted 1, buckets 2,
 deadlines 2, queue 2, running 2, what the engine holds of it 4, class lengths 1. `paced` besides: class lengths 1,
-read 2, decoding 2, answer lengths 1, work asked for 1; its odd one is left out."""
+answer lengths 1, work asked for 1; its odd one is left out."""
 MOST_RATIO, MOST_PASS_MS = 5.0, 1.0
 _SIGNALS = Signals()
 MODEL = StepModel(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from seekserve_backend.contract.policy import Policy
 from seekserve_backend.core.scheduler import Scheduler
 from seekserve_backend.core.types import Accepted, End, Release, Request, Signals, StepReport, Terminal
 
@@ -127,3 +128,23 @@ def test_seed_halves_a_batch_that_would_be_mostly_padding(make_scheduler: Make) 
     assert batch_after_a_review(60, 60, 50) == 16
     assert batch_after_a_review(60, 4, 4) == 8
     assert batch_after_a_review(60, 4, 4, share=0.0) == 16
+
+
+def test_another_policy_finds_what_is_held_and_puts_its_own_price_on_it(make_scheduler: Make) -> None:
+    core = make_scheduler(capacity_blocks=100)
+    for id in ("read", "half", "gone"):
+        start(core, id, 40, 8)
+    core.step(0.0, Signals())
+    core.observe(StepReport(step_ms=5.0, prefill_tokens=60, firsts=("read",)), 0.01)
+    core.step(100.0, Signals())  # expires what had no first token; the engine holds them still
+    held = core.held
+    assert (held.count, held.decoding, held.unread_tokens, held.unread_ms) == (3, 1, 60, 0.0)
+    policy = Policy.from_data({"kind": "paced"}, "test")
+    core.replace_policy(policy)
+    price_ms = core._gate.engine.price_ms(40)  # type: ignore[attr-defined]
+    assert held.unread_ms == pytest.approx(1.5 * price_ms)
+    for id in ("half", "gone", "read"):
+        core.observe(StepReport(step_ms=1.0, ends=(End(id=id, terminal=Terminal.CANCELLED),)), 100.1)
+    assert (held.count, held.unread_tokens, held.unread_ms, held.kv_tokens) == (0, 0, 0.0, 0.0)
+    assert core.snapshot().gauges["expected_kv_tokens"] == 0.0
+    core.check_integrity()

@@ -11,6 +11,7 @@ from seekserve_backend.contract.policy import PacedOptions, Policy
 from seekserve_backend.contract.refusal import ErrorCode
 from seekserve_backend.contract.step_model import StepModel
 from seekserve_backend.core.estimate import EngineEstimate
+from seekserve_backend.core.held import Held
 from seekserve_backend.core.scheduler import Scheduler
 from seekserve_backend.core.types import Accepted, End, Expire, Refused, Release, Request, Signals, StepReport, Terminal
 
@@ -157,7 +158,7 @@ def test_offline_work_waits_for_urgent_work_and_has_a_floor() -> None:
 
 
 def test_the_bias_follows_a_slower_engine_within_seconds() -> None:
-    engine = EngineEstimate(MODEL, PacedOptions(), chunk_tokens=1024)
+    engine = EngineEstimate(MODEL, PacedOptions(), Held(64), chunk_tokens=1024)
     for _ in range(150):
         engine.observe(StepReport(step_ms=20.0 * 1.5, prefill_tokens=0, decode_tokens=0))
     assert engine.bias == 1.0, "a step of nothing teaches nothing"

@@ -75,7 +75,7 @@ def arrive(core: Scheduler, seconds: int) -> float:
 
 
 def test_a_long_offline_prompt_waits_until_few_urgent_requests_suffer_and_others_pass_it() -> None:
-    core = scheduler()
+    core = scheduler(paced={"offline_harm": 0.01})
     now = arrive(core, 10)
     assert isinstance(ask(core, "long", now, prompt_tokens=30_000, request_class="offline"), Accepted)
     assert isinstance(ask(core, "short", now, prompt_tokens=100, request_class="offline"), Accepted)

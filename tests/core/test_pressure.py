@@ -56,28 +56,27 @@ def test_the_ramp_doubles_and_waits_while_steps_are_slow() -> None:
 
 def test_the_breaker_opens_on_faults_in_a_row_and_closes_after_good_probes() -> None:
     breaker = Breaker(BreakerOptions(faults_in_a_row=3, pause_s=10.0, probes=2))
-    assert [breaker.ended(1.0, is_fault=True) for _ in range(3)] == [False, False, True]
+    assert [breaker.failed(1.0) for _ in range(3)] == [False, False, True]
     assert not breaker.admits(5.0)
     assert 5000.0 <= breaker.wait_ms(5.0) <= 6000.0
     assert [breaker.admits(11.0) for _ in range(3)] == [True, True, False]
     assert breaker.state is BreakerState.HALF_OPEN
-    breaker.ended(12.0, is_fault=False)
-    breaker.ended(12.0, is_fault=False)
+    assert [breaker.ended_well(1, 12.0) for _ in range(2)] == [False, True]
     assert breaker.state is BreakerState.CLOSED
 
 
 def test_a_failed_probe_opens_it_again_for_twice_as_long() -> None:
     breaker = Breaker(BreakerOptions(faults_in_a_row=1, pause_s=10.0, most_pause_s=15.0))
-    breaker.ended(0.0, is_fault=True)
+    breaker.failed(0.0)
     assert breaker.admits(10.0)
-    assert breaker.ended(10.0, is_fault=True)
+    assert breaker.failed(10.0)
     assert not breaker.admits(24.0)
     assert breaker.admits(25.0)
 
 
 def test_probes_that_never_end_do_not_keep_it_half_open_for_ever() -> None:
     breaker = Breaker(BreakerOptions(faults_in_a_row=1, pause_s=10.0, probes=1))
-    breaker.ended(0.0, is_fault=True)
+    breaker.failed(0.0)
     assert breaker.admits(10.0)
     assert not breaker.admits(15.0)
     assert breaker.admits(21.0)
@@ -85,9 +84,13 @@ def test_probes_that_never_end_do_not_keep_it_half_open_for_ever() -> None:
 
 def test_a_small_share_of_faults_does_not_open_it_and_a_large_one_does() -> None:
     breaker = Breaker(BreakerOptions(faults_in_a_row=99))
+
+    def end(now: float, *, is_fault: bool) -> bool:
+        return breaker.failed(now) if is_fault else breaker.ended_well(1, now)
+
     for n in range(200):
-        assert not breaker.ended(n / 100.0, is_fault=n % 40 == 39)
-    opened = [breaker.ended(3.0 + n / 100.0, is_fault=n % 5 == 0) for n in range(200)]
+        assert not end(n / 100.0, is_fault=n % 40 == 39)
+    opened = [end(3.0 + n / 100.0, is_fault=n % 5 == 0) for n in range(200)]
     assert any(opened)
 
 

@@ -72,7 +72,8 @@ class Admission:
         """
         prompt_tokens = request.prompt_tokens
         rules = self.policy.classes[entry.request_class]
-        room = min(self._limits.max_seq_len_tokens, capacity_blocks * self._kv.block_tokens) - prompt_tokens
+        room, kv_tokens = self._limits.max_seq_len_tokens, capacity_blocks * self._kv.block_tokens
+        room = (kv_tokens if kv_tokens < room else room) - prompt_tokens
         most_prompt, most = rules.max_prompt_tokens, rules.max_output_tokens
         is_long = most_prompt is not None and prompt_tokens - request.answer_tokens > most_prompt
         if room < 1 or prompt_tokens < 1 or is_long:

@@ -14,6 +14,8 @@ from .types import Counts, Phase, Terminal
 
 __all__ = ["Books"]
 
+_QUEUED = Phase.QUEUED
+
 
 class Books:
     def __init__(self) -> None:
@@ -34,12 +36,16 @@ class Books:
         self.by_phase[entry.phase] += 1
 
     def admit(self, entry: Entry) -> None:
-        self.move(entry, Phase.QUEUED)
-        self.admitted[entry.request_class] = self.admitted.get(entry.request_class, 0) + 1
+        by_phase, admitted, name = self.by_phase, self.admitted, entry.request_class
+        by_phase[entry.phase] -= 1
+        by_phase[_QUEUED] += 1
+        entry.phase = _QUEUED
+        admitted[name] = admitted.get(name, 0) + 1
 
     def move(self, entry: Entry, phase: Phase) -> None:
-        self.by_phase[entry.phase] -= 1
-        self.by_phase[phase] += 1
+        by_phase = self.by_phase
+        by_phase[entry.phase] -= 1
+        by_phase[phase] += 1
         entry.phase = phase
 
     def close(self, entry: Entry, terminal: Terminal) -> None:
@@ -62,8 +68,9 @@ class Books:
         self._refused[request_class, why] = self._refused.get((request_class, why), 0) + 1
 
     def _count_end(self, request_class: str, terminal: Terminal) -> None:
+        key = request_class, terminal
         self.counts.terminals[terminal] += 1
-        self._ended[request_class, terminal] = self._ended.get((request_class, terminal), 0) + 1
+        self._ended[key] = self._ended.get(key, 0) + 1
 
     def ended_by_class(self, classes: Iterable[str]) -> dict[tuple[str, str], int]:
         """(class, terminal kind) -> requests, with a zero for what did not happen in the classes that there are: a rate

@@ -29,31 +29,58 @@ class Breaker:
         self.state = BreakerState.CLOSED
         self.openings = 0
         self._in_a_row = 0
-        self._ends: deque[tuple[float, bool]] = deque()
+        self._ends: deque[tuple[float, int, int]] = deque()
+        """Of the last seconds: (when, requests, of which by a fault)"""
+        self._ended = 0
         self._faults = 0
+        """Sums over these."""
         self._opened_s = 0.0
         self._pause_s = options.pause_s
         self._probes_left = 0
         self._probes_good = 0
         self._granted_s = 0.0
 
-    def ended(self, now: float, *, is_fault: bool) -> bool:
-        """A running request ended, well or by a fault of the engine. True when this opened the breaker."""
-        self._ends.append((now, is_fault))
-        self._faults += is_fault
-        while self._ends and now - self._ends[0][0] > self.options.window_s:
-            self._faults -= self._ends.popleft()[1]
-        self._in_a_row = self._in_a_row + 1 if is_fault else 0
-        if self.state is not _CLOSED:
-            return self.state is BreakerState.HALF_OPEN and self._probe_ended(now, is_fault)
-        if not self._faults:
+    def ended_well(self, requests: int, now: float) -> bool:
+        """Running requests ended as they should. True when this closed the breaker."""
+        self._note(now, requests, 0)
+        self._in_a_row = 0
+        if self.state is not BreakerState.HALF_OPEN:
             return False
+        self._probes_good += requests
+        self._probes_left += requests
+        if self._probes_good < self.options.probes:
+            return False
+        self.state = _CLOSED
+        self._pause_s = self.options.pause_s
+        self._ends.clear()
+        self._ended = self._faults = 0
+        return True
+
+    def failed(self, now: float) -> bool:
+        """A fault of the engine ended requests: one fault, however many it took along. True when this opened it."""
+        self._note(now, 1, 1)
+        self._in_a_row += 1
         options = self.options
-        is_high = len(self._ends) >= options.least_ends and self._faults > options.fault_share * len(self._ends)
-        if self._in_a_row >= options.faults_in_a_row or is_high:
-            self._open(now)
-            return True
-        return False
+        if self.state is BreakerState.HALF_OPEN:
+            self._pause_s = min(2.0 * self._pause_s, options.most_pause_s)
+        elif self.state is BreakerState.OPEN:
+            return False
+        else:
+            is_high = self._ended >= options.least_ends and self._faults > options.fault_share * self._ended
+            if self._in_a_row < options.faults_in_a_row and not is_high:
+                return False
+        self._open(now)
+        return True
+
+    def _note(self, now: float, requests: int, faults: int) -> None:
+        ends = self._ends
+        ends.append((now, requests, faults))
+        self._ended += requests
+        self._faults += faults
+        while now - ends[0][0] > self.options.window_s:
+            _, requests, faults = ends.popleft()
+            self._ended -= requests
+            self._faults -= faults
 
     def trip(self, now: float) -> bool:
         """The engine as a whole is stuck or gone."""
@@ -87,20 +114,6 @@ class Breaker:
     def _grant_probes(self, now: float) -> None:
         self._probes_left = self.options.probes
         self._granted_s = now
-
-    def _probe_ended(self, now: float, is_fault: bool) -> bool:
-        if is_fault:
-            self._pause_s = min(2.0 * self._pause_s, self.options.most_pause_s)
-            self._open(now)
-            return True
-        self._probes_good += 1
-        self._probes_left += 1
-        if self._probes_good >= self.options.probes:
-            self.state = BreakerState.CLOSED
-            self._pause_s = self.options.pause_s
-            self._ends.clear()
-            self._faults = 0
-        return False
 
     def _open(self, now: float) -> None:
         self.state = BreakerState.OPEN

@@ -36,12 +36,10 @@ class Demand:
         if now > self.at_s:
             self.forget(now, memory_s)
         price_ms, tokens, blocks, name = entry.price_ms, entry.expected_tokens, entry.need_blocks, entry.request_class
-        share = price_ms / (1000.0 * memory_s)
-        by_class = self.by_class
-        by_class[name] = by_class[name] + share if name in by_class else share
+        share, by_class, gain = price_ms / (1000.0 * memory_s), self.by_class, self._gain
+        by_class[name] = by_class.get(name, 0.0) + share
         self.share += share
         self.blocks += blocks
-        gain = self._gain
         self.usual_price_ms += gain * (price_ms - self.usual_price_ms)
         self.usual_tokens += gain * (tokens - self.usual_tokens)
         self.usual_stay += gain * (blocks * tokens - self.usual_stay)

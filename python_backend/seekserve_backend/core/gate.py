@@ -40,21 +40,25 @@ class Gate(Protocol):
         """A queued request that can no longer make its deadline, if there is one; the caller removes it."""
         ...
 
-    def tick(self, reserve: Reserve, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Before each round of `next`."""
         ...
 
-    def next(self, reserve: Reserve, now: float) -> Entry | None:
+    def next(self, now: float) -> Entry | None:
         """The request to start now, taken out of its queue."""
         ...
 
-    def started(self, entry: Entry) -> None: ...
-
-    def ended(self, entry: Entry, tokens: int) -> None:
-        """`tokens` it produced in all; may come twice for one entry."""
+    def started(self, entry: Entry) -> None:
+        """After the reserve took it."""
         ...
 
-    def observe(self, report: StepReport) -> None: ...
+    def ended(self, entry: Entry, tokens: int) -> None:
+        """`tokens` it produced in all. After the reserve got it back."""
+        ...
+
+    def observe(self, report: StepReport) -> None:
+        """A step, after the reserve's `held` noted it and before its ends."""
+        ...
 
     def begin_anew(self) -> None:
         """The engine failed and serves again: its caches are cold."""
@@ -80,15 +84,16 @@ class Gate(Protocol):
     def queues(self) -> Mapping[str, Iterable[Entry]]: ...
 
 
-def make_gate(policy: Policy, limits: Limits, kv: KvCache, step_model: StepModel | None) -> Gate:
+def make_gate(policy: Policy, limits: Limits, kv: KvCache, step_model: StepModel | None, reserve: Reserve) -> Gate:
+    """`reserve`: what the engine holds; it outlives the gate."""
     if policy.kind == "paced":
         from .paced import PacedGate
 
-        return PacedGate(policy, limits, kv, step_model)
+        return PacedGate(policy, limits, kv, step_model, reserve)
     if policy.kind == "seed":
         from .seed import SeedGate
 
-        return SeedGate(policy, limits.max_batch_size)
+        return SeedGate(policy, limits.max_batch_size, reserve)
     from .release import ReleaseGate
 
-    return ReleaseGate(policy)
+    return ReleaseGate(policy, reserve)

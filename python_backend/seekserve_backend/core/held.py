@@ -1,7 +1,8 @@
-"""What the engine holds, request by request, and the numbers that operators' guides make of it.
+"""What the engine holds, request by request: the one record of it, and the numbers that operators' guides make of it.
 
 The core is told how many tokens a step read and made in all, not for whom; prompts are taken to be read in the order of
-their start and answers to grow alike, as engines with chunked prefill and one token a step do it. The numbers:
+their start and answers to grow alike, as engines with chunked prefill do it.
+Invariant: every request between `start` and `end` is either reading or decoding, and counted once. The numbers:
 
 memory pressure   min(0.99, (active + 0.5 x reserved) / total x (1 + 0.3 x fragmentation)), in KV blocks: active ones
                   hold tokens, reserved ones are taken by requests and do not yet
@@ -14,76 +15,164 @@ batch formation   from a request being ready (tokenised and let in) to the begin
 
 from __future__ import annotations
 
+from itertools import islice
+from typing import NamedTuple
+
 from .entry import Entry
 from .types import StepReport
 
-__all__ = ["Held"]
+__all__ = ["Held", "Work"]
 
-_FORMATION_GAIN = 0.05
+_KEEP_FORMATION = 0.95
 _MOST_PRESSURE = 0.99
 
 
+class Work(NamedTuple):
+    """What a step was made of."""
+
+    decoding: int
+    """Requests."""
+    kv_tokens: float
+    """That those held when it began."""
+    read_tokens: int
+    """Of prompts."""
+    attention_pairs: int
+    """Of tokens read now with each one before them, twice."""
+
+
 class Held:
+    """`revision` grows with every change, so that what is worked out from it can be kept until the next one."""
+
     def __init__(self, block_tokens: int) -> None:
+        self.revision = 0
+        self.count = 0
+        """Requests in the engine."""
+        self.kv_tokens = 0.0
+        """Of decoding requests: their prompts, and what they produced after their first tokens."""
+        self.unread_tokens = 0
+        """Of prompts in the engine."""
+        self.unread_ms = 0.0
+        """The same by their prices."""
+        self.last = Work(0, 0.0, 0, 0)
+        """The last step."""
         self.formation_ms: float | None = None
         """Decayed mean; None before the first."""
         self.formed_requests = 0
         self.formed_ms = 0.0
         """Over all of them."""
         self._block_tokens = block_tokens
-        self._reading: dict[str, list[int]] = {}
-        """id -> [prompt tokens, of which the cache holds]"""
+        self._reading: dict[str, Entry] = {}
+        """First come first."""
         self._decoding: dict[str, float] = {}
-        """id -> tokens held, less what every decoding request had produced when its first token came"""
+        """id -> prompt tokens less what every decoding request had produced when its first token came"""
         self._produced = 0.0
         """Tokens by each decoding request since the start."""
-        self._new: list[Entry] = []
-        """Started since the last step."""
+        self._new = 0
+        """Requests started since the last step: the last ones that are reading."""
+        self._new_ready_s = 0.0
+        """Sum of the times at which those were ready."""
+
+    @property
+    def decoding(self) -> int:
+        return len(self._decoding)
 
     def start(self, entry: Entry) -> None:
-        self._reading[entry.id] = [entry.prompt_tokens, entry.cached_tokens]
-        self._new.append(entry)
+        cached_tokens = entry.read_tokens = entry.cached_tokens
+        self._reading[entry.id] = entry
+        self._new += 1
+        self._new_ready_s += entry.ready_s
+        self.unread_tokens += entry.prompt_tokens - cached_tokens
+        self.unread_ms += entry.price_ms
+        self.count += 1
+        self.revision += 1
 
     def end(self, id: str) -> None:
-        if self._decoding.pop(id, None) is None and self._reading.pop(id, None) is not None and self._new:
-            self._new = [entry for entry in self._new if entry.id != id]
+        """It must have been started."""
+        offset = self._decoding.pop(id, None)
+        if offset is None:
+            is_new = id in islice(reversed(self._reading), self._new)
+            entry = self._reading.pop(id)
+            self._leave_unread(entry)
+            if is_new:
+                self._new -= 1
+                self._new_ready_s -= entry.ready_s
+        else:
+            self.kv_tokens = self.kv_tokens - offset - self._produced if self._decoding else 0.0
+        self.count -= 1
+        self.revision += 1
 
     def observe(self, report: StepReport, now: float) -> None:
         """A step, before its ends are noted."""
         # Some steps take no time that an engine could tell; reports of ends alone are none.
         if self._new and (report.step_ms > 0.0 or report.batch_size or report.firsts):
             self._note_formation(now - report.step_ms / 1000.0)
-        self._read(report.prefill_tokens)
-        if self._decoding:
-            self._produced += report.decode_tokens / len(self._decoding)
+        reading, began, produced = self._reading, self._decoding, self._produced
+        decoding, kv_tokens = len(began), self.kv_tokens
+        read, pairs = self._read(report.prefill_tokens) if report.prefill_tokens and reading else (0, 0)
+        self.last = Work(decoding, kv_tokens, read, pairs)
+        if decoding:
+            produced += report.decode_tokens / decoding
+            kv_tokens += report.decode_tokens
         for id in report.firsts:
-            if id in self._reading:
-                self._decoding[id] = self._reading.pop(id)[0] + 1 - self._produced
+            entry = reading.pop(id, None)
+            if entry is not None:
+                prompt_tokens = entry.prompt_tokens
+                if entry.read_tokens < prompt_tokens or not reading:
+                    self._leave_unread(entry)
+                began[id] = prompt_tokens - produced
+                kv_tokens += prompt_tokens
+        self._produced, self.kv_tokens = produced, kv_tokens
+        self.revision += 1
 
-    def _read(self, tokens: int) -> None:
-        for work in self._reading.values():
-            if tokens <= 0:
-                return
-            read = min(tokens, work[0] - work[1])
-            work[1] += read
-            tokens -= read
+    def _read(self, tokens: int) -> tuple[int, int]:
+        """(prompt tokens read, pairs for attention)"""
+        left, pairs, unread_ms = tokens, 0, self.unread_ms
+        for entry in self._reading.values():
+            before, prompt_tokens = entry.read_tokens, entry.prompt_tokens
+            c = prompt_tokens - before
+            if c > left:
+                c = left
+            if c > 0:
+                after = entry.read_tokens = before + c
+                pairs += after * after - before * before
+                unread_ms -= entry.price_ms * (c / (prompt_tokens - entry.cached_tokens))
+                left -= c
+                if not left:
+                    break
+        self.unread_ms = unread_ms if unread_ms > 0.0 else 0.0
+        self.unread_tokens -= tokens - left
+        return tokens - left, pairs
+
+    def _leave_unread(self, entry: Entry) -> None:
+        """It is read no longer; usually nothing of it is left."""
+        if not self._reading:
+            self.unread_tokens, self.unread_ms = 0, 0.0
+        elif entry.read_tokens < entry.prompt_tokens:
+            self.unread_tokens -= entry.prompt_tokens - entry.read_tokens
+            self.unread_ms = max(0.0, self.unread_ms - _unread_ms(entry))
+
+    def reprice(self) -> None:
+        """Prices have been set anew, for another policy."""
+        self.unread_ms = sum(map(_unread_ms, self._reading.values()))
+        self.revision += 1
 
     def _note_formation(self, began_s: float) -> None:
-        for entry in self._new:
-            ms = max(0.0, 1000.0 * (began_s - entry.ready_s))
-            self.formed_requests += 1
-            self.formed_ms += ms
-            mean = self.formation_ms
-            self.formation_ms = ms if mean is None else mean + _FORMATION_GAIN * (ms - mean)
-        self._new.clear()
+        new, mean = self._new, self.formation_ms
+        sum_ms = max(0.0, 1000.0 * (new * began_s - self._new_ready_s))
+        self.formed_requests += new
+        self.formed_ms += sum_ms
+        gain = 1.0 if mean is None else 1.0 - _KEEP_FORMATION**new
+        self.formation_ms = (mean or 0.0) + gain * (sum_ms / new - (mean or 0.0))
+        self._new, self._new_ready_s = 0, 0.0
 
     def tokens(self) -> list[float]:
         """Of each request in the engine."""
         return list(self.tokens_by_id().values())
 
     def tokens_by_id(self) -> dict[str, float]:
-        reading = {id: float(work[1]) for id, work in self._reading.items()}
-        return reading | {id: offset + self._produced for id, offset in self._decoding.items()}
+        reading = {id: float(entry.read_tokens) for id, entry in self._reading.items()}
+        # The first token of an answer came with the end of its prompt.
+        return reading | {id: offset + 1.0 + self._produced for id, offset in self._decoding.items()}
 
     def efficiency(self) -> float:
         """1 where one request or none is there: nothing would be padded."""
@@ -104,3 +193,8 @@ class Held:
             "batch_efficiency": self.efficiency(),
             **formation,
         }
+
+
+def _unread_ms(entry: Entry) -> float:
+    left = entry.prompt_tokens - entry.read_tokens
+    return entry.price_ms * left / (entry.prompt_tokens - entry.cached_tokens)

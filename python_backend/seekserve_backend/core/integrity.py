@@ -26,13 +26,15 @@ def check_parts(books: Books, gate: Gate, reserve: Reserve, deadlines: Deadlines
     live = books.live.values()
     ids = {phase: [e.id for e in live if e.phase is phase] for phase in Phase}
     queued = [e for queue in gate.queues().values() for e in queue]
-    holders = [*reserve.running.values(), *reserve.leaving.values()]
+    holders = reserve.holders()
     in_phase = {phase: len(found) for phase, found in ids.items()}
 
     _same("live requests by phase", books.by_phase, in_phase)
     _same("queued ids", sorted(ids[Phase.QUEUED]), sorted(e.id for e in queued))
     _same("running ids", sorted(ids[Phase.RUNNING]), sorted(reserve.running))
     _same("ids both live and leaving", [], [i for i in reserve.leaving if i in books.live])
+    _same("held ids", sorted(reserve.held.tokens_by_id()), sorted(e.id for e in holders))
+    _same("slots in use", reserve.used_slots, len(holders))
     _same("reserved blocks", reserve.used_blocks, sum(e.need_blocks for e in holders))
     if not reserve.shares.is_plain:
         _same("running by class", _positive(reserve.shares.running), _count_classes(holders, blocks=False))

@@ -19,9 +19,11 @@ class OutputLengths:
     def observe(self, request_class: str, bucket: str, tokens: int) -> None:
         key = (request_class, bucket)
         mean, count = self._means.get(key, self._unseen)
-        gain = max(self._gain, 1.0 / (count + 1))
-        self._error += self._gain * (abs(tokens - mean) - self._error)
-        self._means[key] = (mean + gain * (tokens - mean), count + 1)
+        off, gain, count = tokens - mean, self._gain, count + 1
+        self._error += gain * ((off if off > 0.0 else -off) - self._error)
+        if gain * count < 1.0:
+            gain = 1.0 / count
+        self._means[key] = mean + gain * off, count
 
     @property
     def error_tokens(self) -> float | None:

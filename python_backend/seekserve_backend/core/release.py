@@ -19,7 +19,8 @@ __all__ = ["ReleaseGate"]
 
 
 class ReleaseGate:
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, reserve: Reserve) -> None:
+        self._reserve = reserve
         self._classes: dict[str, ClassPolicy] = {}
         self._lanes: dict[str, FifoQueue] = {}
         self.replace_policy(policy)
@@ -81,22 +82,22 @@ class ReleaseGate:
     def begin_anew(self) -> None:
         """A new engine takes as much as an old one."""
 
-    def tick(self, reserve: Reserve, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Nothing here depends on time."""
 
-    def next(self, reserve: Reserve, now: float) -> Entry | None:
+    def next(self, now: float) -> Entry | None:
         """The entry to start now, taken out of its queue; None when nothing waits or the first in line does not fit."""
-        if self._max_running is not None and reserve.used_slots >= self._max_running:
+        if self._max_running is not None and self._reserve.used_slots >= self._max_running:
             return None
-        head = self._first_that_fits(reserve)
+        head = self._first_that_fits()
         if head is not None:
             self._lanes[head.lane].remove(head.id)
         return head
 
-    def _first_that_fits(self, reserve: Reserve) -> Entry | None:
+    def _first_that_fits(self) -> Entry | None:
         """A head at its class's cap is passed; behind one for which there is no room only those go whose class has
         reserved some."""
-        is_blocked = False
+        reserve, is_blocked = self._reserve, False
         for lane in self._lanes.values():
             head = lane.head()
             if head is None or not reserve.has_place(head):

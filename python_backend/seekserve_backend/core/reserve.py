@@ -35,11 +35,25 @@ class Reserve:
 
     @property
     def used_slots(self) -> int:
-        return len(self.running) + len(self.leaving)
+        return self.held.count
+
+    def holders(self) -> list[Entry]:
+        """Whatever holds a slot."""
+        return [*self.running.values(), *self.leaving.values()]
 
     def limit(self, engine_blocks: int) -> None:
         """The engine's own total counts where it is the smaller one."""
         self.capacity_blocks = min(self.built_blocks, engine_blocks)
+
+    @property
+    def left_blocks(self) -> int:
+        """Of the capacity, by those that have outgrown what they were given."""
+        return self.capacity_blocks - self.outgrown_blocks
+
+    def most_blocks(self, share: float) -> int:
+        """That may be given out in all. Where only what is expected is given, the rest is for those that turn out
+        longer."""
+        return int(share * self.left_blocks) if self.may_pause else self.capacity_blocks
 
     def note_growth(self) -> None:
         """Before a round of releases, where requests may outgrow what they were given. Walks what runs."""
@@ -51,11 +65,11 @@ class Reserve:
         self.outgrown_blocks = outgrown
 
     def replace_classes(self, classes: Mapping[str, ClassPolicy]) -> None:
-        self.shares.replace(classes, [*self.running.values(), *self.leaving.values()])
+        self.shares.replace(classes, self.holders())
 
     def fits(self, entry: Entry) -> bool:
-        left_blocks = self.capacity_blocks - self.used_blocks - self.outgrown_blocks - entry.need_blocks
-        if left_blocks < 0 or len(self.running) + len(self.leaving) >= self.slots:
+        left_blocks = self.capacity_blocks - self.outgrown_blocks - self.used_blocks - entry.need_blocks
+        if left_blocks < 0 or self.held.count >= self.slots:
             return False
         shares = self.shares
         if shares.is_plain or entry.is_probe:
@@ -90,18 +104,13 @@ class Reserve:
         """No longer running, still held by the engine: `give` must follow."""
         self.leaving[entry.id] = self.running.pop(entry.id)
 
-    def give(self, entry_id: str) -> bool:
-        """The engine no longer holds it; False for an id that holds nothing."""
+    def give(self, entry_id: str) -> Entry | None:
+        """The engine no longer holds it; None for an id that holds nothing."""
         entry = self.running.pop(entry_id, None) or self.leaving.pop(entry_id, None)
         if entry is None:
-            return False
+            return None
         self.used_blocks -= entry.need_blocks
         if not self.shares.is_plain:
             self.shares.give(entry)
         self.held.end(entry_id)
-        return True
-
-    def give_leaving(self) -> None:
-        """For an engine that reports itself empty: nothing is leaving any more."""
-        for entry_id in list(self.leaving):
-            self.give(entry_id)
+        return entry

@@ -66,8 +66,8 @@ class Scheduler:
         self._has_no_routes = policy.has_no_routes
         self._engine = (limits, kv, step_model)
         self._admission = Admission(policy, limits, kv)
-        self._gate: Gate = make_gate(policy, limits, kv, step_model)
         self._reserve = self._new_reserve(limits, kv)
+        self._gate: Gate = make_gate(policy, limits, kv, step_model, self._reserve)
         self._buckets = Buckets(policy.bucket_edges_tokens)
         self._deadlines = Deadlines()
         self._books = Books()
@@ -97,16 +97,19 @@ class Scheduler:
         `request_class`: as the client names it. `sampling`: what it named; `sampling_of` says what becomes of it.
         """
         books, policy = self._books, self._policy
-        chosen: str | Refusal = request_class or policy.default_class
+        name, not_its_class = request_class or policy.default_class, None
         if not is_probe and (origin.headers or not self._has_no_routes):
             chosen = choose_class(policy, request_class, origin)
-        name = policy.default_class if isinstance(chosen, Refusal) else chosen
+            if isinstance(chosen, Refusal):
+                name, not_its_class = policy.default_class, chosen
+            else:
+                name = chosen
         no = (
             (self._in_use(id) if id in books.live or id in self._reserve.leaving else None)
             or (self._draining() if self._is_draining and not is_probe else None)
             or (self._paused(*self._pause, now) if self._pause is not None and not is_probe else None)
             or (self._broken(now) if self.breaker.state is not _CLOSED and not is_probe else None)
-            or (chosen if isinstance(chosen, Refusal) else None)
+            or not_its_class
             or (self._admission.judge_class(name) if name not in policy.classes else None)
             or self._admission.judge_bytes(
                 prompt_bytes, intake=books.by_phase[_INTAKE], waiting=books.by_phase[_QUEUED], is_probe=is_probe
@@ -145,59 +148,59 @@ class Scheduler:
         entry = offered or Entry(
             id=id, phase=_INTAKE, arrival_s=now, request_class=self._policy.default_class, is_probe=False
         )
-        entry.arrival_s = request.arrival_s
-        entry.request_class = request.request_class or entry.request_class
-        entry.is_probe = entry.is_probe or request.is_probe
-        route_to = self._route_to(entry) if variants else None
-        route_to = route_to if route_to in variants else None
-        is_unknown = entry.request_class not in self._policy.classes
-        reserve = self._reserve
-        blocks = reserve.capacity_blocks if reserve.shares.is_plain else reserve.blocks_for_class(entry.request_class)
+        arrival_s = entry.arrival_s = request.arrival_s
+        name = entry.request_class = request.request_class or entry.request_class
+        is_probe = entry.is_probe = entry.is_probe or request.is_probe
+        route_to = self._route_to(entry, variants) if variants else None
+        classes, reserve = self._policy.classes, self._reserve
+        blocks = reserve.capacity_blocks if reserve.shares.is_plain else reserve.blocks_for_class(name)
         verdict = (
-            (self._draining() if self._is_draining and not entry.is_probe else None)
+            (self._draining() if self._is_draining and not is_probe else None)
             or (
                 self._paused(*self._pause, now)
-                if self._pause and (is_at_door or not offered) and not entry.is_probe
+                if self._pause and (is_at_door or not offered) and not is_probe
                 else None
             )
             or (self._broken(now) if is_at_door and self.breaker.state is not _CLOSED else None)
-            or (self._admission.judge_class(entry.request_class) if is_unknown else None)
+            or (self._admission.judge_class(name) if name not in classes else None)
             or self._admission.judge(request, entry, now, self._gate, blocks, is_routed=route_to is not None)
         )
         if isinstance(verdict, Refusal):
-            return self._refuse(id, verdict, offered, entry.request_class)
-        entry.prompt_tokens, entry.tenant = request.prompt_tokens, request.tenant
-        entry.max_tokens, entry.need_blocks, entry.deadline_ms = verdict
-        entry.deadline_s = entry.arrival_s + entry.deadline_ms / 1000.0
+            return self._refuse(id, verdict, offered, name)
+        prompt_tokens = entry.prompt_tokens = request.prompt_tokens
+        entry.tenant, entry.ready_s = request.tenant, now
+        max_tokens, entry.need_blocks, entry.deadline_ms = verdict
+        entry.max_tokens = max_tokens
+        due_s = entry.deadline_s = arrival_s + entry.deadline_ms / 1000.0
         if request.cached_tokens > 0:
-            entry.cached_tokens = min(request.cached_tokens, request.prompt_tokens - 1)
-        timeout_ms = self._policy.classes[entry.request_class].queue_timeout_ms
-        if timeout_ms is not None and not entry.is_probe:
-            entry.queue_due_s = entry.arrival_s + timeout_ms / 1000.0
-        entry.bucket = self._buckets.label(entry.prompt_tokens)
-        entry.ready_s = now
-        self._accepted += 1
-        entry.order = self._accepted
+            entry.cached_tokens = min(request.cached_tokens, prompt_tokens - 1)
+        timeout_ms = classes[name].queue_timeout_ms
+        if timeout_ms is not None and not is_probe:
+            entry.queue_due_s = arrival_s + timeout_ms / 1000.0
+            due_s = min(due_s, entry.queue_due_s)
+        bucket = entry.bucket = self._buckets.label(prompt_tokens)
+        self._accepted = entry.order = self._accepted + 1
         if route_to is not None:
             self._gate.asked(entry, now)
             if offered is None:
                 self._books.open(entry)
             self.routing.start(entry)
-            return Accepted(id, entry.max_tokens, entry.request_class, route_to)
+            return Accepted(id, max_tokens, name, route_to)
         late = self._gate.judge(entry, now)
-        if late is not None and not entry.is_probe:
-            return self._refuse(id, late, offered, entry.request_class)
+        if late is not None and not is_probe:
+            return self._refuse(id, late, offered, name)
         if offered is None:
             self._books.open(entry)
         self._books.admit(entry)
         self._gate.push(entry)
-        self._deadlines.set(id, min(entry.deadline_s, entry.queue_due_s))
-        self._buckets.enter(entry.bucket)
-        return Accepted(id, entry.max_tokens, entry.request_class)
+        self._deadlines.set(id, due_s)
+        self._buckets.enter(bucket)
+        return Accepted(id, max_tokens, name)
 
-    def _route_to(self, entry: Entry) -> str | None:
+    def _route_to(self, entry: Entry, variants: Collection[str]) -> str | None:
         rung = self._gate.rung
-        return rung.route_to if rung.routes(entry.request_class) and not entry.is_probe else None
+        is_routed = rung.routes(entry.request_class) and rung.route_to in variants and not entry.is_probe
+        return rung.route_to if is_routed else None
 
     def step(self, now: float, signals: Signals) -> tuple[Decision, ...]:
         """Expires who is late, then releases who fits. Its cost grows with those two, not with the queue."""
@@ -207,11 +210,11 @@ class Scheduler:
             decisions.append(self._expire(late.id, now))
         if self._reserve.may_pause and self._books.by_phase[_QUEUED]:
             self._reserve.note_growth()
-        self._gate.tick(self._reserve, now)
-        rung, reserve, start = self._gate.rung, self._reserve, self._gate.next
-        while (entry := start(reserve, now)) is not None:
+        self._gate.tick(now)
+        rung, start = self._gate.rung, self._gate.next
+        while (entry := start(now)) is not None:
             decisions.append(self._release(entry, rung, now))
-        if reserve.running:
+        if self._reserve.running:
             self._drain.resume(now)
         return tuple(decisions)
 
@@ -220,37 +223,31 @@ class Scheduler:
         running = self._reserve.running
         failed_ids = {id for id, terminal, _ in report.ends if terminal is _FAILED}
         before: tuple[AtWork, ...] = at_work(running.values(), self.held, now) if failed_ids else ()
-        self._gate.observe(report)
         self._reserve.held.observe(report, now)
+        self._gate.observe(report)
         for id in report.firsts:
             if id in running:
                 self._deadlines.discard(id)
-        ended = 0
+        ended = ended_well = 0
         for id, terminal, tokens in report.ends:
             if terminal not in _ENGINE_ENDS:
                 raise ValueError(f"End of {id!r}: an engine cannot end a request as {terminal.value}")
-            entry = running.get(id)
-            holder = entry or self._reserve.leaving.get(id)
-            if holder is None:
+            is_live = id in running
+            entry = self._reserve.give(id)
+            if entry is None:
                 continue
-            self._gate.ended(holder, tokens)
-            ended += self._reserve.give(id)
-            if entry is not None:
+            self._gate.ended(entry, tokens)
+            ended += 1
+            if is_live:
                 self._deadlines.discard(id)
                 self._books.close(entry, terminal)
-            if terminal is _FINISHED:
-                self._ended_well(now)
-        # One failure of the engine, however many requests it took along.
-        if failed_ids and self.breaker.ended(now, is_fault=True):
+            ended_well += terminal is _FINISHED
+        if ended_well and self.breaker.ended_well(ended_well, now):
+            # What comes in now meets an engine that is new, or was ill.
+            self._gate.begin_anew()
+        if failed_ids and self.breaker.failed(now):
             self.openings.append(Opening(number=self.breaker.openings, at_s=now, running=before, failed_ids=failed_ids))
         self._drain.observe(ended, now, is_busy=self._reserve.used_slots > 0)
-
-    def _ended_well(self, now: float) -> None:
-        """The last good probe closes the breaker; what comes in then meets an engine that is new, or was ill."""
-        was_closed = self.breaker.state is _CLOSED
-        self.breaker.ended(now, is_fault=False)
-        if not was_closed and self.breaker.state is _CLOSED:
-            self._gate.begin_anew()
 
     def cancel(self, id: str, now: float) -> Phase | None:
         """Returns the phase it was in, None when there is nothing to cancel.
@@ -270,10 +267,9 @@ class Scheduler:
     def fail(self, id: str, now: float) -> None:
         """Tokeniser or engine failed. For a running or expired one this says too that the engine no longer holds it."""
         entry = self._books.live.get(id)
-        holder = self._reserve.running.get(id) or self._reserve.leaving.get(id)
+        holder = self._reserve.give(id)
         if holder is not None:
             self._gate.ended(holder, 0)
-        if self._reserve.give(id):
             self._drain.observe(0, now, is_busy=self._reserve.used_slots > 0)
         if entry is not None:
             self._end_waiting(entry, Terminal.FAILED)
@@ -312,8 +308,8 @@ class Scheduler:
         waiting = [entry for queue in self._gate.queues().values() for entry in queue]
         self._engine = (limits, kv, step_model)
         self._admission = Admission(self._policy, limits, kv)
-        self._gate = make_gate(self._policy, limits, kv, step_model)
         self._reserve = self._new_reserve(limits, kv)
+        self._gate = make_gate(self._policy, limits, kv, step_model, self._reserve)
         for entry in reversed(waiting):  # each goes to the head
             self._gate.push(entry)
 
@@ -348,10 +344,11 @@ class Scheduler:
 
     def _new_gate(self, policy: Policy) -> Gate:
         """With everything in it that the old one held. Nobody who was accepted is judged again."""
-        gate = make_gate(policy, *self._engine)
-        for entry in self._reserve.running.values():
+        gate = make_gate(policy, *self._engine, self._reserve)
+        for entry in self._reserve.holders():
             gate.prepare(entry)
             gate.started(entry)
+        self.held.reprice()
         # A running request without a deadline has had its first token.
         firsts = tuple(id for id in self._reserve.running if id not in self._deadlines)
         gate.observe(StepReport(step_ms=0.0, firsts=firsts))
@@ -478,8 +475,8 @@ class Scheduler:
             self._reserve.limit(total)
             if free == total and signals.engine_running == 0:
                 for entry in list(self._reserve.leaving.values()):
+                    self._reserve.give(entry.id)
                     self._gate.ended(entry, 0)
-                self._reserve.give_leaving()
 
     def _expire(self, id: str, now: float) -> Expire:
         entry = self._books.live[id]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 
 from ..contract.policy import Policy
@@ -30,8 +29,8 @@ _LENGTHS_KEPT = 4096
 class SeedGate(ReleaseGate):
     """First in first out by class as in `fcfs`; how many run at once is what the rules say."""
 
-    def __init__(self, policy: Policy, most_requests: int) -> None:
-        super().__init__(policy)
+    def __init__(self, policy: Policy, most_requests: int, reserve: Reserve) -> None:
+        super().__init__(policy, reserve)
         self._most = most_requests
         self._started_s: float | None = None
         self._reviewed_s = -math.inf
@@ -46,7 +45,6 @@ class SeedGate(ReleaseGate):
         """Requests of the batch that is being started."""
         self._above_since_s: dict[str, float] = {}
         self._calm_since_s: float | None = None
-        self._efficiency: Callable[[], float] = lambda: 1.0
 
     def replace_policy(self, policy: Policy) -> None:
         self._options = policy.seed
@@ -70,11 +68,10 @@ class SeedGate(ReleaseGate):
 
     # What the rules make of the last minutes
 
-    def tick(self, reserve: Reserve, now: float) -> None:
-        self._now = now
+    def tick(self, now: float) -> None:
+        reserve, self._now = self._reserve, now
         if self._started_s is None:
             self._started_s = self._calm_since_s = now
-        self._efficiency = reserve.held.efficiency
         self._watch("kv", reserve.used_blocks > self._options.memory_share * reserve.capacity_blocks, now)
         p99_ms = self._p99_ms(now)
         self._watch("p99", p99_ms > self._options.level1_p99_ms, now)
@@ -93,7 +90,7 @@ class SeedGate(ReleaseGate):
             mean = sum(lengths) / len(lengths)
             spread = math.sqrt(sum((n - mean) ** 2 for n in lengths) / len(lengths))
             self._batch = options.batch_mixed if spread > options.spread_ratio * mean else options.batch_alike
-        is_inefficient = self._efficiency() < options.efficiency_share
+        is_inefficient = self._reserve.held.efficiency() < options.efficiency_share
         wrong = (
             is_inefficient
             + ("p99" in self._above_since_s)
@@ -149,8 +146,8 @@ class SeedGate(ReleaseGate):
 
     # Release
 
-    def next(self, reserve: Reserve, now: float) -> Entry | None:
-        room = self.batch_size - reserve.used_slots
+    def next(self, now: float) -> Entry | None:
+        room = self.batch_size - self._reserve.used_slots
         if room <= 0:
             self._open = 0
             return None
@@ -162,7 +159,7 @@ class SeedGate(ReleaseGate):
             if not waiting or not is_formed:
                 return None
             self._open = min(waiting, room)
-        head = self._first_that_fits(reserve)
+        head = self._first_that_fits()
         if head is not None:
             self._lanes[head.lane].remove(head.id)
             self._open -= 1

@@ -7,10 +7,10 @@ it did not use is not saved up.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
-from collections import OrderedDict
+from bisect import bisect
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 
@@ -24,14 +24,16 @@ _ASKS = 1e-3
 
 _MOST_SUMMED = 256
 _PASSED = 16
+_SLACK = 64
 _served_ms = attrgetter("served_ms")
+_place = attrgetter("due_s", "order")
 
 
 class Tenant:
     __slots__ = (
         "asked_s",
         "asked_share",
-        "heap",
+        "line",
         "name",
         "offline",
         "offline_ms",
@@ -47,8 +49,8 @@ class Tenant:
         self.weight = weight
         self.served_ms = 0.0
         """Engine time it has had, divided by its weight."""
-        self.heap: list[tuple[float, int, str]] = []
-        """(deadline, order, id), with ids that have left still in it"""
+        self.line: deque[Entry] = deque()
+        """By deadline, with some that have left still in it."""
         self.urgent: dict[str, Entry] = {}
         self.urgent_ms = 0.0
         self.urgent_blocks = 0
@@ -64,13 +66,27 @@ class Tenant:
         return bool(self.urgent or self.offline)
 
     def first_urgent(self) -> Entry | None:
-        heap, urgent = self.heap, self.urgent
-        while heap:
-            entry = urgent.get(heap[0][2])
-            if entry is not None and entry.order == heap[0][1]:
+        line, urgent = self.line, self.urgent
+        while line:
+            entry = line[0]
+            if urgent.get(entry.id) is entry:
                 return entry
-            heapq.heappop(heap)
+            line.popleft()
         return None
+
+    def enter_line(self, entry: Entry) -> None:
+        """Nearly all come in the order of their deadlines and go to its end, which no heap is quick at."""
+        line, due_s = self.line, entry.due_s
+        if not line or (last := line[-1]).due_s < due_s or (last.due_s == due_s and last.order < entry.order):
+            line.append(entry)
+        else:
+            line.insert(bisect(line, _place(entry), key=_place), entry)
+
+    def tidy_line(self) -> None:
+        """Those that left from its midst are in it until they are first, or most of it."""
+        urgent = self.urgent
+        if len(self.line) > 2 * len(urgent) + _SLACK:
+            self.line = deque(each for each in self.line if urgent.get(each.id) is each)
 
     def first_offline(self, may_go: Callable[[Entry], bool]) -> Entry | None:
         """The first that may, or None; those behind a few that may not are not looked at."""
@@ -80,6 +96,10 @@ class Tenant:
 class Tenants:
     def __init__(self) -> None:
         self._all: dict[str, Tenant] = {}
+        self._only: Tenant | None = None
+        """Where there is but one, as on most servers."""
+        self.waiting: dict[str, int] = {}
+        """Requests by class."""
         self._weights: Mapping[str, float] = {}
         self.urgent = 0
         self.urgent_blocks = 0
@@ -98,8 +118,9 @@ class Tenants:
         return self._all.get(name)
 
     def push(self, entry: Entry) -> None:
-        tenant = self._all.get(entry.tenant) or self._of(entry.tenant)
-        if not tenant.urgent and not tenant.offline:
+        tenant, name = self._all.get(entry.tenant) or self._of(entry.tenant), entry.request_class
+        self.waiting[name] = self.waiting.get(name, 0) + 1
+        if not (tenant.urgent or tenant.offline or tenant is self._only):
             others = [each.served_ms for each in self._all.values() if each.is_waiting]
             tenant.served_ms = max(tenant.served_ms, min(others, default=0.0))
         if entry.is_offline:
@@ -107,34 +128,38 @@ class Tenants:
             self.offline += 1
             tenant.offline_ms += entry.whole_ms
         else:
-            heapq.heappush(tenant.heap, (entry.due_s, entry.order, entry.id))
+            blocks = entry.need_blocks
+            tenant.enter_line(entry)
             tenant.urgent[entry.id] = entry
             tenant.urgent_ms += entry.price_ms
-            tenant.urgent_blocks += entry.need_blocks
+            tenant.urgent_blocks += blocks
             self.urgent += 1
-            self.urgent_blocks += entry.need_blocks
+            self.urgent_blocks += blocks
 
     def take(self, entry: Entry, cost_ms: float) -> None:
         """It goes, at its tenant's expense."""
-        self.remove(entry)
-        tenant = self._all[entry.tenant]
+        tenant = self.remove(entry)
         tenant.served_ms += cost_ms / tenant.weight
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: Entry) -> Tenant:
         tenant = self._all[entry.tenant]
+        self.waiting[entry.request_class] -= 1
         if entry.is_offline:
             del tenant.offline[entry.id]
             self.offline -= 1
             tenant.offline_ms = tenant.offline_ms - entry.whole_ms if tenant.offline else 0.0
-            return
-        del tenant.urgent[entry.id]
-        tenant.urgent_ms = tenant.urgent_ms - entry.price_ms if tenant.urgent else 0.0
-        tenant.urgent_blocks -= entry.need_blocks
+            return tenant
+        urgent, blocks = tenant.urgent, entry.need_blocks
+        del urgent[entry.id]
+        if tenant.line[0] is entry:
+            tenant.line.popleft()
+        else:
+            tenant.tidy_line()
+        tenant.urgent_ms = tenant.urgent_ms - entry.price_ms if urgent else 0.0
+        tenant.urgent_blocks -= blocks
         self.urgent -= 1
-        self.urgent_blocks -= entry.need_blocks
-        if len(tenant.heap) > 2 * len(tenant.urgent) + 64:
-            tenant.heap = [item for item in tenant.heap if item[2] in tenant.urgent]
-            heapq.heapify(tenant.heap)
+        self.urgent_blocks -= blocks
+        return tenant
 
     def note_asked(self, name: str, share: float, now: float, memory_s: float) -> None:
         """An urgent request arrived, whatever becomes of it; `share` of the time over which it is remembered."""
@@ -162,6 +187,7 @@ class Tenants:
         if tenant is None:
             self._forget_idle()
             tenant = self._all[name] = Tenant(name, self._weights.get(name, 1.0))
+            self._only = tenant if len(self._all) == 1 else None
         return tenant
 
     def charge(self, name: str, ms: float) -> None:
@@ -172,9 +198,8 @@ class Tenants:
 
     def first_urgent(self) -> Entry | None:
         """Whose turn it is, and first in its tenant's line."""
-        if len(self._all) == 1:
-            (only,) = self._all.values()
-            return only.first_urgent()
+        if self._only is not None:
+            return self._only.first_urgent()
         waiting = [tenant for tenant in self._all.values() if tenant.urgent]
         return min(waiting, key=_served_ms).first_urgent() if waiting else None
 
@@ -188,9 +213,8 @@ class Tenants:
         own_ms = 0.0
         if own is not None:
             # A queue this long is hopeless for a newcomer whatever its deadline; the exact sum would cost too much.
-            is_long = len(own.urgent) > _MOST_SUMMED
-            own_ms = own.urgent_ms if is_long else self._own_ahead_ms(own, entry)
-            if len(self._all) == 1:
+            own_ms = own.urgent_ms if len(own.urgent) > _MOST_SUMMED else self._own_ahead_ms(own, entry)
+            if own is self._only:
                 return own_ms
         turn_ms = own_ms + entry.price_ms
         weight = 1.0 if own is None else own.weight
@@ -200,7 +224,7 @@ class Tenants:
     def requests_ahead(self, entry: Entry) -> tuple[int, int]:
         """(how many, blocks of cache that they may need) of urgent ones before a newcomer, by turns as above."""
         own = self._all.get(entry.tenant)
-        if len(self._all) == 1 and own is not None:
+        if own is not None and own is self._only:
             return self.urgent, self.urgent_blocks
         requests, blocks, weight = (0, 0, 1.0) if own is None else (len(own.urgent), own.urgent_blocks, own.weight)
         turn = requests + 1

@@ -1,6 +1,6 @@
 """The nouns of the scheduling core: what goes in, what comes out. Data only, no decisions.
 
-What there is one of for each request is a NamedTuple, made in half the time of a frozen dataclass.
+What there is one of for each request or step is a NamedTuple, made in half the time of a frozen dataclass.
 
 Life of a request: offered (its bytes are being tokenised) -> queued -> running -> one terminal kind; one that another
 model answers is routed instead of queued and running. Every offered request reaches exactly one terminal kind;
@@ -146,8 +146,7 @@ class End(NamedTuple):
     """Produced in all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepReport:
+class StepReport(NamedTuple):
     """Everything one engine step brought, as the core needs it."""
 
     step_ms: float
