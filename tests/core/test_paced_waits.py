@@ -27,9 +27,9 @@ def test_who_would_wait_for_reserved_cache_is_refused(deadline_ms: int, least: i
     assert accepted(core, "first", 19, max_tokens=32_700) == 19
     assert len(released(core)) == 19
     assert least <= accepted(core, "next", 200, max_tokens=32_700, deadline_ms=deadline_ms) <= most
-    is_queue = deadline_ms > 1000
     small = accepted(core, "small", 5, max_tokens=50, deadline_ms=1000)
-    assert small == (0 if is_queue else 5), "there is room for small ones, but those before them do not let them pass"
+    assert small == 5, "there is room for small ones"
+    assert released(core) == [f"small{n}" for n in range(5)]
 
 
 def test_the_ramp_is_foreseen() -> None:
@@ -169,3 +169,43 @@ def test_the_first_few_requests_count_alike_for_what_is_usual() -> None:
     for n in range(9):
         ask(core, f"r{n}", prompt_tokens=1000)
     assert core.snapshot().gauges["price_ms"] > 80.0 * usual_ms
+
+
+def test_small_ones_pass_a_head_that_waits_for_room_and_only_so_many() -> None:
+    """One of 60,000 tokens at the head, forty of 200 behind it, and for ever more of those."""
+    core = scheduler(paced={**FREE, "most_passes": 4})  # 10,000 blocks
+    ask(core, "runs", prompt_tokens=10, max_tokens=32_000)  # 501
+    for n in range(18):
+        ask(core, f"runs{n}", prompt_tokens=10, max_tokens=32_700)  # 512 each: 283 are left
+    assert len(released(core)) == 19
+    core.observe(StepReport(step_ms=10.0, prefill_tokens=190, firsts=("runs", *(f"runs{n}" for n in range(18)))), 0.1)
+    assert isinstance(ask(core, "large", 0.1, prompt_tokens=20_000, max_tokens=40, deadline_ms=60_000), Accepted)
+    small = 0
+    started: list[str] = []
+    for round_number in range(30):
+        now = 0.2 + 0.1 * round_number
+        for _ in range(2):
+            answer = ask(core, f"small{small}", now, prompt_tokens=150, max_tokens=50, deadline_ms=59_950)
+            small += isinstance(answer, Accepted)
+        for id in released(core, now):
+            started.append(id)
+            end = End(id=id, terminal=Terminal.FINISHED, tokens=5)
+            core.observe(StepReport(step_ms=10.0, prefill_tokens=150, firsts=(id,), ends=(end,)), now)
+        core.check_integrity()
+    assert [id[:5] for id in started] == 4 * ["small"]
+    end = End(id="runs0", terminal=Terminal.FINISHED, tokens=5)
+    core.observe(StepReport(step_ms=10.0, ends=(end,)), 4.0)
+    assert released(core, 4.0)[0] == "large"
+
+
+def test_a_newcomer_that_may_pass_is_not_refused_for_want_of_room() -> None:
+    core = scheduler(paced=FREE)
+    for n in range(19):
+        ask(core, f"runs{n}", prompt_tokens=10, max_tokens=32_700)
+    assert len(released(core)) == 19
+    assert isinstance(ask(core, "large", prompt_tokens=20_000, max_tokens=12_000, deadline_ms=60_000), Accepted)
+    assert isinstance(ask(core, "small", prompt_tokens=150, max_tokens=50, deadline_ms=1000), Accepted)
+    later = ask(core, "later", prompt_tokens=150, max_tokens=50, deadline_ms=70_000)
+    assert isinstance(later, Accepted)
+    assert released(core) == ["small", "later"]
+    assert isinstance(ask(core, "no", prompt_tokens=20_000, max_tokens=12_000, deadline_ms=1000), Refused)

@@ -119,6 +119,8 @@ class PacedOptions:
     """Part of the cache that expected lengths may fill."""
     long_prompt_tokens: int = 8192
     """Of prompts above this, one at a time is read."""
+    most_passes: int = 16
+    """Smaller requests that may start while the first in line waits for room in the cache; then all wait with it."""
     bias_gain: float = 0.02
     bias_min: float = 0.3
     bias_max: float = 5.0

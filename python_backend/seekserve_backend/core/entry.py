@@ -38,6 +38,8 @@ class Entry:
     """When it was let in, on the caller's clock."""
     deadline_s: float = field(init=False)
     """When its first token is due, on the caller's clock."""
+    passed: int = 0
+    """Requests that started before it while it was first and waited for room."""
     was_routed: bool = False
     """Handed on to another model, or come back from there: the work it asks for has been noted."""
     order: int = field(init=False)

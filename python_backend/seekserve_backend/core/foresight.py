@@ -154,11 +154,22 @@ class Foresight:
             whole_ms = bias * entry.price_ms + token_ms * entry.expected_tokens
             stay = whole_ms / usual_ms if usual_ms else 1.0
             wait_ms = (slots + luck * math.sqrt(slots)) / per_ms * (stay if stay > _LEAST_STAY else _LEAST_STAY)
-        if blocks > 0:
+        if blocks > 0 and not self._may_pass(entry, free_blocks):
             stay = max(_LEAST_STAY, entry.need_blocks * entry.expected_tokens / max(asked.usual_stay, 1.0))
             late_blocks = blocks + luck * math.sqrt(blocks * entry.need_blocks)
             wait_ms = max(wait_ms, late_blocks * self._held_ms / self._reserve.capacity_blocks * stay)
         return wait_ms
+
+    def _may_pass(self, entry: Entry, free_blocks: int) -> bool:
+        """Whether it is small enough to start at once, though the first in line, and it alone, waits for room."""
+        head = self._tenants.first_urgent()
+        if head is None or head.need_blocks <= free_blocks:
+            return False
+        before = [each.need_blocks for each in self._tenants.behind(head)]
+        if len(before) + 1 < self._tenants.urgent:
+            return False
+        small = [blocks for blocks in before if blocks <= free_blocks]
+        return entry.need_blocks + sum(small) <= free_blocks and len(small) < self._options.most_passes - head.passed
 
     def _class_wait_ms(self, entry: Entry) -> float:
         """The same where its class may not run so many."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ..contract.bundle import KvCache, Limits
 from ..contract.policy import ClassPolicy, Policy
@@ -220,8 +220,7 @@ class PacedGate:
         if entry is None and tenants.urgent:
             if self._reserve.shares.is_plain:
                 head = tenants.first_urgent()
-                if head is not None and (head.is_probe or pace.credit_ms > 0.0) and self._may_go(head):
-                    entry = head
+                entry = None if head is None else self._head_or_next(head)
             else:
                 entry = self._next_urgent_of_classes()
         if entry is None and tenants.offline:
@@ -239,8 +238,25 @@ class PacedGate:
         """Where classes have limits: who waits for its class alone does not hold up the others."""
         for is_open in may_start(self._reserve):
             head = first_urgent(self._tenants, is_open)
-            if head is not None and (head.is_probe or self._pace.credit_ms > 0.0) and self._may_go(head):
-                return head
+            entry = None if head is None else self._head_or_next(head, is_open)
+            if entry is not None:
+                return entry
+        return None
+
+    def _head_or_next(self, head: Entry, is_open: Callable[[Entry], bool] | None = None) -> Entry | None:
+        """Where the first in line waits for room alone, one behind it that has some may pass it, a few times."""
+        if head.is_probe:
+            return head if self._reserve.fits(head) else None
+        if self._pace.credit_ms <= 0.0 or not self._may_be_read(head):
+            return None
+        if self._has_room(head):
+            return head
+        if head.passed >= self._options.most_passes:
+            return None
+        for other in self._tenants.behind(head):
+            if (is_open is None or is_open(other)) and self._may_go(other):
+                head.passed += 1
+                return other
         return None
 
     def _next_by_floor(self) -> Entry | None:
@@ -280,22 +296,23 @@ class PacedGate:
         return first_offline(self._tenants, lambda each: is_open(each) and harm(each) <= most_harm)
 
     def _may_go(self, entry: Entry) -> bool:
+        return self._may_be_read(entry) and self._has_room(entry)
+
+    def _may_be_read(self, entry: Entry) -> bool:
         """Held back while prompts enough are in the engine: more would wait there, out of our order. Of long ones, one
-        is read at a time. It needs room for all that it may come to, or is expected to. A probe needs only that.
-        """
+        is read at a time."""
+        if self._held.unread_ms >= self._options.prefill_ahead_chunks * self.engine.chunk_ms:
+            return False
+        return self._long is None or entry.prompt_tokens <= self._options.long_prompt_tokens
+
+    def _has_room(self, entry: Entry) -> bool:
+        """For all that it may come to, or is expected to."""
         reserve = self._reserve
-        if entry.is_probe:
-            return reserve.fits(entry)
-        held, options = self._held, self._options
-        if held.unread_ms >= options.prefill_ahead_chunks * self.engine.chunk_ms:
-            return False
-        if self._long is not None and entry.prompt_tokens > options.long_prompt_tokens:
-            return False
         if not reserve.fits(entry):
             return False
-        if not reserve.may_pause or not held.count:
+        if not reserve.may_pause or not self._held.count:
             return True
-        return reserve.used_blocks + entry.need_blocks <= reserve.most_blocks(options.kv_share)
+        return reserve.used_blocks + entry.need_blocks <= reserve.most_blocks(self._options.kv_share)
 
     def started(self, entry: Entry) -> None:
         self._held_tokens += entry.prompt_tokens + entry.expected_tokens

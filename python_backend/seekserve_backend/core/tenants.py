@@ -203,6 +203,18 @@ class Tenants:
         waiting = [tenant for tenant in self._all.values() if tenant.urgent]
         return min(waiting, key=_served_ms).first_urgent() if waiting else None
 
+    def behind(self, head: Entry) -> Iterator[Entry]:
+        """The next few in the line of `head`, the first of it, then who is first with each other tenant."""
+        own = self._all[head.tenant]
+        for each in itertools.islice(own.line, _PASSED):
+            if each is not head and own.urgent.get(each.id) is each:
+                yield each
+        if self._only is None:
+            for other in sorted((t for t in self._all.values() if t.urgent and t is not own), key=_served_ms):
+                first = other.first_urgent()
+                if first is not None:
+                    yield first
+
     def first_offline(self, may_go: Callable[[Entry], bool]) -> Entry | None:
         waiting = [tenant for tenant in self._all.values() if tenant.offline]
         return min(waiting, key=_served_ms).first_offline(may_go) if waiting else None
@@ -224,9 +236,10 @@ class Tenants:
     def requests_ahead(self, entry: Entry) -> tuple[int, int]:
         """(how many, blocks of cache that they may need) of urgent ones before a newcomer, by turns as above."""
         own = self._all.get(entry.tenant)
+        requests, blocks = (0, 0) if own is None else self._own_ahead(own, entry)
         if own is not None and own is self._only:
-            return self.urgent, self.urgent_blocks
-        requests, blocks, weight = (0, 0, 1.0) if own is None else (len(own.urgent), own.urgent_blocks, own.weight)
+            return requests, blocks
+        weight = 1.0 if own is None else own.weight
         turn = requests + 1
         for other in self._all.values():
             if other is not own and other.urgent:
@@ -243,6 +256,14 @@ class Tenants:
         turn_ms = own_ms + entry.whole_ms
         others = (t for t in self._all.values() if t is not own and t.offline)
         return own_ms + sum(min(t.offline_ms, turn_ms * t.weight / weight) for t in others)
+
+    @staticmethod
+    def _own_ahead(own: Tenant, entry: Entry) -> tuple[int, int]:
+        line, due_s = own.line, entry.due_s
+        if len(own.urgent) > _MOST_SUMMED or not line or line[-1].due_s <= due_s:
+            return len(own.urgent), own.urgent_blocks
+        ahead = [each.need_blocks for each in own.urgent.values() if each.due_s <= due_s]
+        return len(ahead), sum(ahead)
 
     @staticmethod
     def _own_ahead_ms(own: Tenant, entry: Entry) -> float:
