@@ -57,8 +57,7 @@ class Foresight:
 
     def _look(self) -> None:
         """What is asked of the engine for every arrival, kept until something in it changes."""
-        engine = self._engine
-        held = self._held
+        engine, held = self._engine, self._held
         self._next_decode_ms, self._carried_ms = engine.decode_ms(held.count + 1), engine.carried_ms()
         self._unread_ms = engine.bias * held.unread_ms + self._carried_ms * held.unread_tokens
         """Until the prompts that the engine holds are read."""
