@@ -25,12 +25,12 @@ from .breaker import Breaker, BreakerState
 from .buckets import Buckets
 from .classes import NOWHERE, bound_sampling, choose_class
 from .deadlines import Deadlines
+from .door import Door
 from .entry import Entry
 from .gate import Gate, make_gate
 from .held import Held
 from .integrity import IntegrityError, check_parts
 from .openings import AtWork, Opening, at_work
-from .rates import DrainRate, jitter, retry_hint_ms, spread_ms
 from .refusals import Refusal, Why
 from .reserve import Reserve
 from .routing import Routing
@@ -73,8 +73,8 @@ class Scheduler:
         self._books = Books()
         self.asides = Asides(self._books)
         self.routing = Routing(self._books, self._deadlines)
-        self._drain = DrainRate()
         self.breaker = Breaker(policy.breaker)
+        self._door = Door(policy, self._books, self.breaker)
         self.openings: deque[Opening] = deque(maxlen=_OPENINGS_KEPT)
         """Of the breaker, for whoever takes them away to tell them."""
         self._is_draining = False
@@ -105,10 +105,10 @@ class Scheduler:
             else:
                 name = chosen
         no = (
-            (self._in_use(id) if id in books.live or id in self._reserve.leaving else None)
-            or (self._draining() if self._is_draining and not is_probe else None)
-            or (self._paused(*self._pause, now) if self._pause is not None and not is_probe else None)
-            or (self._broken(now) if self.breaker.state is not _CLOSED and not is_probe else None)
+            (self._door.in_use(id) if id in books.live or id in self._reserve.leaving else None)
+            or (self._door.draining() if self._is_draining and not is_probe else None)
+            or (self._door.paused(*self._pause, now) if self._pause is not None and not is_probe else None)
+            or (self._door.broken(now) if self.breaker.state is not _CLOSED and not is_probe else None)
             or not_its_class
             or (self._admission.judge_class(name) if name not in policy.classes else None)
             or self._admission.judge_bytes(
@@ -144,7 +144,7 @@ class Scheduler:
         """
         id, offered = request.id, self._books.live.get(request.id)
         if (id in self._reserve.leaving) if offered is None else (offered.phase is not _INTAKE):
-            return self._refuse(id, self._in_use(id), None, request.request_class or self._policy.default_class)
+            return self._refuse(id, self._door.in_use(id), None, request.request_class or self._policy.default_class)
         entry = offered or Entry(
             id=id, phase=_INTAKE, arrival_s=now, request_class=self._policy.default_class, is_probe=False
         )
@@ -155,13 +155,13 @@ class Scheduler:
         classes, reserve = self._policy.classes, self._reserve
         blocks = reserve.capacity_blocks if reserve.shares.is_plain else reserve.blocks_for_class(name)
         verdict = (
-            (self._draining() if self._is_draining and not is_probe else None)
+            (self._door.draining() if self._is_draining and not is_probe else None)
             or (
-                self._paused(*self._pause, now)
+                self._door.paused(*self._pause, now)
                 if self._pause and (is_at_door or not offered) and not is_probe
                 else None
             )
-            or (self._broken(now) if is_at_door and self.breaker.state is not _CLOSED else None)
+            or (self._door.broken(now) if is_at_door and self.breaker.state is not _CLOSED else None)
             or (self._admission.judge_class(name) if name not in classes else None)
             or self._admission.judge(request, entry, now, self._gate, blocks, is_routed=route_to is not None)
         )
@@ -215,7 +215,7 @@ class Scheduler:
         while (entry := start(now)) is not None:
             decisions.append(self._release(entry, rung, now))
         if self._reserve.running:
-            self._drain.resume(now)
+            self._door.drain.resume(now)
         return tuple(decisions)
 
     def observe(self, report: StepReport, now: float) -> None:
@@ -247,7 +247,7 @@ class Scheduler:
             self._gate.begin_anew()
         if failed_ids and self.breaker.failed(now):
             self.openings.append(Opening(number=self.breaker.openings, at_s=now, running=before, failed_ids=failed_ids))
-        self._drain.observe(ended, now, is_busy=self._reserve.used_slots > 0)
+        self._door.drain.observe(ended, now, is_busy=self._reserve.used_slots > 0)
 
     def cancel(self, id: str, now: float) -> Phase | None:
         """Returns the phase it was in, None when there is nothing to cancel.
@@ -270,7 +270,7 @@ class Scheduler:
         holder = self._reserve.give(id)
         if holder is not None:
             self._gate.ended(holder, 0)
-            self._drain.observe(0, now, is_busy=self._reserve.used_slots > 0)
+            self._door.drain.observe(0, now, is_busy=self._reserve.used_slots > 0)
         if entry is not None:
             self._end_waiting(entry, Terminal.FAILED)
 
@@ -319,7 +319,7 @@ class Scheduler:
         is_another_kind = policy.kind != self._policy.kind
         self._policy = policy
         self._has_no_routes = policy.has_no_routes
-        self.breaker.options = policy.breaker
+        self._door.policy, self.breaker.options = policy, policy.breaker
         self._admission.policy = policy
         self._reserve.replace_classes(policy.classes)
         if is_another_kind:
@@ -407,65 +407,13 @@ class Scheduler:
         """Counts everything again, the slow way. Raises IntegrityError with both sides of the first sum that is off."""
         check_parts(self._books, self._gate, self._reserve, self._deadlines, self._buckets)
 
-    def _in_use(self, id: str) -> Refusal:
-        entry = self._books.live.get(id)
-        where = "leaving the engine" if entry is None else entry.phase.value
-        return Refusal(
-            code=ErrorCode.INVALID,
-            why=Why.INVALID,
-            field="id",
-            reason=f"request id {id[:64]!r} is in use ({where}); take a new one",
-        )
-
-    def _draining(self) -> Refusal:
-        left = len(self._books.live)
-        return Refusal(
-            code=ErrorCode.NOT_SERVING,
-            why=Why.DRAINING,
-            ahead=left,
-            reason=f"this server is draining ({left} requests left) and takes no new ones; ask another replica",
-        )
-
-    def _paused(self, until_s: float, reason: str, now: float) -> Refusal:
-        wait_s = max(0.0, until_s - now) + len(self._books.live) / self._drain.per_s
-        return Refusal(code=ErrorCode.NOT_SERVING, why=Why.SWAPPING, reason=reason, wait_ms=1000.0 * wait_s)
-
-    def _broken(self, now: float) -> Refusal | None:
-        if self.breaker.admits(now):
-            return None
-        return Refusal(
-            code=ErrorCode.NOT_SERVING,
-            why=Why.BREAKER,
-            reason=f"the engine failed ({self.breaker.openings} times so far) and is being let cool down",
-            wait_ms=self.breaker.wait_ms(now),
-        )
-
     def _refuse(self, id: str, no: Refusal, offered: Entry | None, request_class: str) -> Refused:
-        hint_ms = self._refusal_hint_ms(no)
+        hint_ms = self._door.refusal_hint_ms(no)
         self._books.refuse(no.code, no.why, offered, self._counted_class(request_class))
         return Refused(id=id, code=no.code, reason=no.reason, retry_after_ms=hint_ms, field=no.field)
 
     def _counted_class(self, request_class: str) -> str:
         return request_class if request_class in self._policy.classes else UNKNOWN_CLASS
-
-    def _refusal_hint_ms(self, no: Refusal) -> int | None:
-        if no.wait_ms is not None:
-            return spread_ms(
-                no.wait_ms,
-                low_ms=self._policy.retry_after_min_ms,
-                high_ms=self._policy.retry_after_max_ms,
-                spread=jitter(self._books.counts.terminals[Terminal.REFUSED]),
-            )
-        return None if no.ahead is None else self._hint_ms(no.ahead, Terminal.REFUSED)
-
-    def _hint_ms(self, ahead: int, terminal: Terminal) -> int:
-        return retry_hint_ms(
-            ahead=ahead,
-            per_s=self._drain.per_s,
-            low_ms=self._policy.retry_after_min_ms,
-            high_ms=self._policy.retry_after_max_ms,
-            spread=jitter(self._books.counts.terminals[terminal]),
-        )
 
     def _note_signals(self, signals: Signals, now: float) -> None:
         if signals.is_draining:
@@ -493,7 +441,7 @@ class Scheduler:
             else entry.deadline_ms,
             is_queue_timeout=is_queue_timeout,
             was_running=was_running,
-            retry_after_ms=self._hint_ms(self._books.by_phase[Phase.QUEUED], Terminal.EXPIRED),
+            retry_after_ms=self._door.hint_ms(self._books.by_phase[Phase.QUEUED], Terminal.EXPIRED),
         )
 
     def _release(self, entry: Entry, rung: Rung, now: float) -> Release:
