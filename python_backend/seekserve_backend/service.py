@@ -23,6 +23,7 @@ from .core.scheduler import Scheduler
 from .core.types import Refused, Snapshot
 from .departures import Departures
 from .desk import Desk, refused_line
+from .engine_keeper import EngineKeeper
 from .engine_loop import EngineLoop
 from .engines.port import Engine, EngineInfo, EngineStats
 from .exchange import Exchange, Variant
@@ -102,8 +103,9 @@ class Service:
         self._ids = itertools.count(1)
         self._outbox = Outbox(workers=outbox_workers)
         self._desk = Desk(scheduler, self._outbox, clock, policy or Policy())
-        self._loop = EngineLoop(self._desk, engine_factory, step_log)
-        self._prefixes = _prefix_index(self._loop.info)
+        self._keeper = EngineKeeper(self._desk, engine_factory)
+        self._loop = EngineLoop(self._desk, self._keeper, step_log)
+        self._prefixes = _prefix_index(self._keeper.info)
         self._sharing = Sharing(self._desk)
         self._streams = Streams(self._desk, self._loop)
         self._heartbeats = Heartbeats(self._desk)
@@ -113,7 +115,7 @@ class Service:
 
     @property
     def engine_info(self) -> EngineInfo:
-        return self._loop.info
+        return self._keeper.info
 
     def start(self) -> None:
         self._loop.start()
@@ -168,7 +170,7 @@ class Service:
 
     def _take_tokens(self, variant: Variant) -> None:
         self._tokens = (variant.encode, variant.vocabulary)
-        self._prefixes = _prefix_index(self._loop.info)  # the new engine's cache is empty
+        self._prefixes = _prefix_index(self._keeper.info)  # the new engine's cache is empty
         self._sharing.begin_anew()
         self._streams.forget_paused()
 
@@ -193,21 +195,21 @@ class Service:
             sharing = self._desk.sharing_figures()
             now = self._clock()
             silent_s = [now - each.last_token_s for each in self._desk.live.values() if each.last_token_s is not None]
-        loop = self._loop
-        is_rebuilding = loop.is_rebuilding  # before the age, which is long only while it lasts
+        keeper = self._keeper
+        is_rebuilding = keeper.is_rebuilding  # before the age, which is long only while it lasts
         return ServiceStats(
             snapshot=snapshot,
-            engine=loop.stats(),
-            engine_kind=loop.info.kind,
+            engine=keeper.stats(),
+            engine_kind=keeper.info.kind,
             totals=self._desk.measures.totals,
             looks_up_prefixes=self._prefixes is not None,
             outbox_depth=self._outbox.depth,
             send_age_s=self._outbox.send_age_s,
             stream_silence_s=max(silent_s, default=None),
-            engine_restarts=loop.restarts,
+            engine_restarts=keeper.restarts,
             # A send that does not return is Triton's gRPC front end standing still: no client gets anything either.
-            engine_loop_age_s=max(loop.age_s, self._outbox.send_age_s),
-            is_broken=loop.is_broken,
+            engine_loop_age_s=max(self._loop.age_s, self._outbox.send_age_s),
+            is_broken=keeper.is_broken,
             is_rebuilding=is_rebuilding,
             sharing=sharing,
         )
@@ -230,7 +232,7 @@ class Service:
         self._streams.forget()
         deadline = self._clock() + timeout_s
         with desk.cond:
-            while desk.live and self._clock() < deadline and not self._loop.is_broken:
+            while desk.live and self._clock() < deadline and not self._keeper.is_broken:
                 desk.cond.wait(0.05)
         self._intake.shutdown(wait=False, cancel_futures=True)
         self.departures.stop(timeout_s)
@@ -261,7 +263,7 @@ class Service:
             self._desk.fail(live, ErrorCode.FAILED, reason)
 
     def _take_in(self, live: Live) -> None:
-        desk, inbound, info = self._desk, live.inbound, self._loop.info
+        desk, inbound, info = self._desk, live.inbound, self._keeper.info
         _check_engine_has(inbound, info)
         if inbound.resumable and not desk.kept.options.enabled:
             raise InvalidInput("resumable", "this server's policy keeps no streams; leave it out or send false")

@@ -19,6 +19,7 @@ SERVICE = (
     "chat_template",
     "departures",
     "desk",
+    "engine_keeper",
     "engine_loop",
     "exchange",
     "handover",
