@@ -24,6 +24,7 @@ SERVICE = (
     "exchange",
     "handover",
     "heartbeats",
+    "intake",
     "live",
     "logprobs",
     "measures",
