@@ -1,7 +1,7 @@
 """The one thread that schedules and steps: asks the core what to do, does it with the engine, reports what came of it.
 
-The engine is touched by this thread alone. Whatever it raises, its requests are answered and a new engine is made;
-after a few failures in a row the service stops taking work and says so in its heartbeat.
+The engine is touched by this thread alone. Whatever it raises, its requests are answered here and a new engine is made
+(`engine_keeper`). `cancel`, `exchange` and `stop` may be called from any thread, `do` by whoever holds the desk's lock.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Callable
 from .contract.refusal import ErrorCode, ErrorLine
 from .core.types import End, Expire, Release, Signals, StepReport, Terminal
 from .desk import Desk
-from .engines.port import EndReason, Engine, EngineError, EngineRequest, EngineStats, EngineStepReport, TokenEvent
-from .exchange import Exchange, ExchangeState, fail_the_rest
+from .engine_keeper import BROKEN, EngineKeeper
+from .engines.port import EndReason, Engine, EngineError, EngineRequest, EngineStepReport, TokenEvent
+from .exchange import Exchange, fail_the_rest
 from .live import Live
 from .step_log import StepLog
 from .telling import Telling
@@ -27,25 +28,17 @@ _log = logging.getLogger(__name__)
 # How long a step may wait for an engine that pushes, and how long an idle loop sleeps.
 _STEP_TIMEOUT_S = 0.005
 _IDLE_WAIT_S = 0.5
-_RESTARTS_IN_A_ROW = 2
-_BROKEN = "the engine is broken; the server must be restarted"
 _SWAPPING = "another variant of the model is being loaded; come back then"
 
 
 class EngineLoop:
-    """Makes its engine in the constructor, so that a bundle that cannot be loaded fails there."""
+    """`start`, then orders from other threads, then `stop`."""
 
-    def __init__(self, desk: Desk, engine_factory: Callable[[], Engine], step_log: StepLog | None = None) -> None:
+    def __init__(self, desk: Desk, keeper: EngineKeeper, step_log: StepLog | None = None) -> None:
         self._desk = desk
+        self._keeper = keeper
         self._step_log = step_log
         self.telling = Telling(desk)
-        self._engine_factory = engine_factory
-        started_s = desk.clock()
-        self._engine: Engine | None = engine_factory()
-        self.load_s = desk.clock() - started_s
-        """What making the present engine took."""
-        self.info = self._engine.info
-        """Of the first engine, and of one that took its place; one made after a failure is of the same bundle."""
         self._exchange: Exchange | None = None
         self._cancels: list[str] = []
         self._orders: list[Callable[[], None]] = []
@@ -53,23 +46,14 @@ class EngineLoop:
         self._held: dict[str, Release] = {}
         """Released by the core, not yet taken by the engine."""
         self.in_engine: dict[str, Work] = {}  # others may look at it
-        self._failures_in_a_row = 0
         self._last_round_s = desk.clock()
         self._is_stopping = False
-        self.restarts = 0
-        self.is_rebuilding = False
-        self.is_broken = False
-        """There is no engine, and none will be made."""
         self._thread = threading.Thread(target=self._run, name="seekserve-engine", daemon=True)
 
     @property
     def age_s(self) -> float:
-        """Since the loop last came round; grows while a step hangs."""
-        return self._desk.clock() - self._last_round_s
-
-    def stats(self) -> EngineStats | None:
-        engine = self._engine
-        return None if engine is None else engine.stats()
+        """Since the loop last came round, or had another engine; grows while a step hangs."""
+        return self._desk.clock() - max(self._last_round_s, self._keeper.settled_s)
 
     def start(self) -> None:
         self._thread.start()
@@ -90,7 +74,7 @@ class EngineLoop:
         desk = self._desk
         with desk.cond:
             self._exchange = wish
-            desk.core.pause(desk.clock() + self.load_s, _SWAPPING)
+            desk.core.pause(desk.clock() + self._keeper.load_s, _SWAPPING)
             desk.cond.notify_all()
 
     def stop(self, timeout_s: float) -> None:
@@ -103,8 +87,8 @@ class EngineLoop:
         if self._step_log is not None and not self._thread.is_alive():
             self._step_log.flush()
         # An engine that is still in a step belongs to its thread; the process is about to end anyway.
-        if self._engine is not None and not self._thread.is_alive():
-            self._engine.close()
+        if self._keeper.engine is not None and not self._thread.is_alive():
+            self._keeper.engine.close()
 
     def _run(self) -> None:
         try:
@@ -112,13 +96,13 @@ class EngineLoop:
                 self._round()
         except Exception:  # a fault of ours, not of an engine: without this thread nobody would ever be answered
             _log.exception("the engine loop failed")
-            self._close_engine()
-            self._give_up()
+            self._keeper.give_up()
 
     def _round(self) -> None:
         desk = self._desk
         if self._exchange is not None and self._has_drained(self._exchange):
-            self._replace_engine(self._exchange)
+            wish, self._exchange = self._exchange, None
+            self._keeper.exchange(wish)
         with desk.cond:
             self._last_round_s = now = desk.clock()
             if self._is_stopping:
@@ -136,18 +120,20 @@ class EngineLoop:
             for order in orders:
                 order()
             self._act(decisions, cancels)
-            if self._engine is not None and (self.in_engine or cancels):
-                self._report(self._engine.step(_STEP_TIMEOUT_S))
-                self._failures_in_a_row = 0
+            engine = self._keeper.engine
+            if engine is not None and (self.in_engine or cancels):
+                self._report(engine.step(_STEP_TIMEOUT_S))
+                self._keeper.worked()
         except Exception as error:  # an engine may raise anything; no request may be lost for it
             self._engine_failed(error)
         desk.outbox.flush()
 
     def _look_after_idle_engine(self) -> None:
         """An engine that pushes may die with nothing to do: better noticed here than by the next request."""
-        if self._engine is not None:
+        engine = self._keeper.engine
+        if engine is not None:
             try:
-                self._engine.step(0.0)
+                engine.step(0.0)
             except Exception as error:
                 self._engine_failed(error)
 
@@ -156,9 +142,10 @@ class EngineLoop:
         return _IDLE_WAIT_S if deadline is None else min(_IDLE_WAIT_S, max(0.001, deadline - now))
 
     def _signals(self) -> Signals:
-        stats = self.stats()
-        if stats is None:
+        engine = self._keeper.engine
+        if engine is None:
             return Signals()
+        stats = engine.stats()
         return Signals(
             kv_free_blocks=stats.kv_free_blocks, kv_total_blocks=stats.kv_total_blocks, engine_running=stats.running
         )
@@ -171,7 +158,7 @@ class EngineLoop:
                 self._held[decision.id] = decision
         with self._desk.cond:  # an expired request leaves the engine with this very step
             cancels, self._cancels = [*cancels, *self._cancels], []
-        engine = self._engine
+        engine = self._keeper.engine
         if engine is None:
             # Only a probe gets this far: it is let past a closed door, and finds nobody in.
             for request_id in list(self._held):
@@ -226,7 +213,7 @@ class EngineLoop:
         self._desk.observe_ends(End(id=request_id, terminal=Terminal.FAILED))
         live = self._desk.live.get(request_id)
         if live is not None:
-            line = ErrorLine(code=ErrorCode.NOT_SERVING, reason=_BROKEN, request_id=live.public_id)
+            line = ErrorLine(code=ErrorCode.NOT_SERVING, reason=BROKEN, request_id=live.public_id)
             self._desk.answer(live, live.error(line), is_collected=True)
 
     def _expire(self, decision: Expire) -> None:
@@ -312,64 +299,15 @@ class EngineLoop:
         desk = self._desk
         with desk.cond:
             now = desk.clock()
-            desk.core.pause(now + self.load_s, _SWAPPING)
+            desk.core.pause(now + self._keeper.load_s, _SWAPPING)
             left = [live for live in desk.live.values() if not live.inbound.is_probe]
         if now < wish.deadline_s:
             return not (left or self.in_engine or self._held)
         wish.failed_requests = len(left)
-        fail_the_rest(desk, left, self.in_engine.values(), load_s=self.load_s)
+        fail_the_rest(desk, left, self.in_engine.values(), load_s=self._keeper.load_s)
         self.in_engine.clear()
         self._held.clear()
         return True
-
-    def _replace_engine(self, wish: Exchange) -> None:
-        self._exchange = None
-        if self._engine is None:
-            wish.fail(_BROKEN)
-            return
-        wish.state = ExchangeState.LOADING
-        self.is_rebuilding = True
-        self._close_engine()
-        desk, variant = self._desk, wish.variant
-        started_s = desk.clock()
-        try:
-            self._engine = variant.engine_factory()
-            variant.check(self._engine.info)
-        except Exception as error:
-            _log.exception("the engine of %s could not be made", variant.bundle_dir)
-            self._take_back(wish, f"its engine could not be made ({type(error).__name__}: {error})")
-        else:
-            self.load_s = desk.clock() - started_s
-            self.info = self._engine.info
-            self._engine_factory = variant.engine_factory
-            self._failures_in_a_row = 0
-            with desk.cond:
-                desk.core.replace_engine(variant.limits, variant.kv, variant.step_model)
-                wish.taken(variant)
-                desk.core.resume()
-            wish.state = ExchangeState.DONE
-        self._end_rebuilding()
-
-    def _take_back(self, wish: Exchange, why: str) -> None:
-        self._close_engine()
-        try:
-            self._engine = self._engine_factory()
-        except Exception:
-            _log.exception("the engine of the old variant could not be made again")
-            self._give_up()
-            wish.fail(f"{why}; neither could the old one again")
-            return
-        with self._desk.cond:
-            self._desk.core.resume()
-        wish.fail(why)
-
-    def _close_engine(self) -> None:
-        old, self._engine = self._engine, None
-        try:
-            if old is not None:
-                old.close()
-        except Exception:
-            _log.exception("closing the engine failed")
 
     def _engine_failed(self, error: Exception) -> None:
         _log.error("the engine failed and is made anew", exc_info=error)
@@ -382,37 +320,9 @@ class EngineLoop:
         for work in lost:
             if not work.is_over:
                 self.telling.fail(work)
-        self._failures_in_a_row += 1
-        self.is_rebuilding = True
-        self._close_engine()
-        if self._failures_in_a_row <= _RESTARTS_IN_A_ROW:
-            try:
-                self._engine = self._engine_factory()
-                self.restarts += 1
-            except Exception:
-                _log.exception("a new engine could not be made")
-        self._end_rebuilding()
-        if self._engine is None:
-            self._give_up()
-
-    def _end_rebuilding(self) -> None:
-        """The loop's age first: whoever sees the end of it must not see the age that it had before."""
-        self._last_round_s = self._desk.clock()
-        self.is_rebuilding = False
-
-    def _give_up(self) -> None:
-        self.is_broken = True
-        _log.error("there is no engine after %d failures; not serving until restarted", self._failures_in_a_row)
-        self._desk.drain()
-        self._held.clear()
-        self._desk.outbox.flush()
-        with self._desk.cond:
-            left = list(self._desk.live.values())
-        for live in left:
-            try:
-                self._desk.fail(live, ErrorCode.NOT_SERVING, _BROKEN)
-            except Exception:  # the others shall have their answer all the same
-                _log.exception("request %s could not be told that the engine is broken", live.id)
+        self._keeper.make_anew()
+        if self._keeper.is_broken:
+            self._held.clear()  # they have their answer
 
 
 def _over_as(work: Work) -> Terminal:
