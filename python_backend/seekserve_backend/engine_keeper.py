@@ -56,7 +56,7 @@ class EngineKeeper:
         """After a failure; one too many in a row is the end."""
         self._failures_in_a_row += 1
         self.is_rebuilding = True
-        self._close()
+        self.close()
         if self._failures_in_a_row <= _RESTARTS_IN_A_ROW:
             try:
                 self.engine = self._engine_factory()
@@ -74,7 +74,7 @@ class EngineKeeper:
             return
         wish.state = ExchangeState.LOADING
         self.is_rebuilding = True
-        self._close()
+        self.close()
         desk, variant = self._desk, wish.variant
         started_s = desk.clock()
         try:
@@ -96,7 +96,7 @@ class EngineKeeper:
         self._settle()
 
     def _take_back(self, wish: Exchange, why: str) -> None:
-        self._close()
+        self.close()
         try:
             self.engine = self._engine_factory()
         except Exception:
@@ -113,7 +113,8 @@ class EngineKeeper:
         self.settled_s = self._desk.clock()
         self.is_rebuilding = False
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Whatever it raises: there is none after it."""
         old, self.engine = self.engine, None
         try:
             if old is not None:
@@ -123,7 +124,7 @@ class EngineKeeper:
 
     def give_up(self) -> None:
         """Nothing new is taken any more, and everything that is open is answered."""
-        self._close()
+        self.close()
         self.is_broken = True
         _log.error("there is no engine after %d failures; not serving until restarted", self._failures_in_a_row)
         desk = self._desk

@@ -87,8 +87,8 @@ class EngineLoop:
         if self._step_log is not None and not self._thread.is_alive():
             self._step_log.flush()
         # An engine that is still in a step belongs to its thread; the process is about to end anyway.
-        if self._keeper.engine is not None and not self._thread.is_alive():
-            self._keeper.engine.close()
+        if not self._thread.is_alive():
+            self._keeper.close()
 
     def _run(self) -> None:
         try:

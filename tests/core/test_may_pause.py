@@ -76,3 +76,17 @@ def test_a_change_of_policy_leaves_what_runs_its_room() -> None:
     core.replace_policy(Policy.from_data({"kind": "paced", "default_class": "chat", "classes": CLASSES}, "again"))
     core.check_integrity()
     assert core.snapshot().reserved_blocks == 50
+
+
+def test_requests_may_outgrow_the_whole_cache_in_our_books() -> None:
+    """What the engine has paused of them cannot be seen from here."""
+    core = scheduler()
+    ids = started(core, 10)
+    core.observe(StepReport(step_ms=20.0, prefill_tokens=2000, firsts=tuple(ids), batch_size=10), 0.1)
+    core.observe(StepReport(step_ms=20.0, decode_tokens=10 * 2000, batch_size=10), 0.2)
+    assert isinstance(ask(core, "late", 0.3, prompt_tokens=200, max_tokens=2800, deadline_ms=100_000), Accepted)
+    assert released(core, 0.3) == []
+    assert isinstance(ask(core, "urgent", 0.3, prompt_tokens=200, max_tokens=2800, deadline_ms=1000), Refused)
+    gauges = core.snapshot().gauges
+    assert gauges["pressure"] >= 1.0
+    core.check_integrity()

@@ -302,6 +302,19 @@ def test_stop_answers_everything_that_is_left() -> None:
     made.check_integrity()
 
 
+def test_an_engine_that_cannot_be_closed_keeps_nobody_waiting() -> None:
+    class Stuck(ScriptedEngine):
+        def close(self) -> None:
+            raise RuntimeError("a worker does not answer")
+
+    made = service(lambda: Stuck(b"abc", before_step=lambda: threading.Event().wait(0.05) and None))
+    made.start()
+    sinks = [ask(made) for _ in range(12)]
+    made.stop(timeout_s=5)
+    assert [s.terminals for s in sinks] == [1] * 12
+    made.check_integrity()
+
+
 def test_a_storm_of_cancels_leaves_the_books_balanced() -> None:
     rng = random.Random(7)
     with running(service(synthetic)) as made:
