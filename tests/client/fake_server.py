@@ -56,6 +56,7 @@ def chunk(
     queue_ms: float | None = None,
     chat_state: str | None = None,
     token: str | None = None,
+    served_by: str | None = None,
 ) -> Any:
     """One data response; `final` None leaves the flag out altogether."""
     message = service_pb2.ModelStreamInferResponse()
@@ -80,6 +81,8 @@ def chunk(
         put("queue_ms", "FP32", struct.pack("<f", queue_ms))
     if token is not None:
         put("resume_token", "BYTES", text_tensor(token))
+    if served_by is not None:
+        put("served_by", "BYTES", text_tensor(served_by))
     if final is not None:
         response.parameters["triton_final_response"].bool_param = final
     return message

@@ -97,7 +97,7 @@ def stream_events(texts: list[str], *, state: str, from_bytes: int) -> Made:
     record = Record(request_id="r", route="", client="")
     sink = StreamSink(send, ask, head, record, {}, from_bytes=from_bytes)
     completion = SimpleNamespace(finish_reason="stop", prompt_tokens=1, completion_tokens=1)
-    choice: Any = SimpleNamespace(index=0, chat_state=state, resume_token=None, completion=completion)
+    choice: Any = SimpleNamespace(index=0, chat_state=state, resume_token=None, served_by=None, completion=completion)
 
     async def run() -> None:
         for text in texts:

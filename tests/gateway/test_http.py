@@ -390,6 +390,30 @@ def test_too_large_bodies_and_what_is_no_json(start: Start) -> None:
     assert gateway.client.post("/v1/completions", content=b"[" * 1999).status_code == 400
 
 
+def test_a_body_that_trickles_is_given_up(start: Start) -> None:
+    gateway = start(body_timeout_s=0.3)
+    host, port = urlsplit(gateway.url).netloc.split(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n\r\n" + b'{"model"')
+        answer = b""
+        while piece := connection.recv(4096):  # until the gateway closes it
+            answer += piece
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    error = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+    assert (error["code"], "8 bytes of the body" in error["message"]) == ("body_timeout", True)
+    assert gateway.chat().status_code == 200
+    assert gateway.metric("seekserve_gateway_in_flight_requests") == 0.0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_answered_in_place_of_the_model_that_was_asked_is_told(
+    server: Running, gateway: RunningGateway, stream: bool
+) -> None:
+    assert "x-served-by" not in gateway.chat({"stream": stream}).headers
+    server.triton.script = lambda _: iter([chunk("ok", served_by="m-int8"), chunk("", final=True, finish="stop")])
+    assert gateway.chat({"stream": stream}).headers["x-served-by"] == "m-int8"
+
+
 def test_unknown_routes_and_methods_have_the_same_form_and_no_page_may_ask(gateway: RunningGateway) -> None:
     assert gateway.client.get("/v1/embeddings").json()["error"]["code"] == "not_found"
     assert gateway.client.get("/v1/chat/completions").status_code == 405

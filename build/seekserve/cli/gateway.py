@@ -45,6 +45,13 @@ _FILE: dict[str, Any] = {"type": click.Path(path_type=Path), "metavar": "FILE"}
     help="Larger bodies are answered 413.",
 )
 @click.option(
+    "--body-timeout-s",
+    type=click.FloatRange(min=0.1),
+    default=30.0,
+    show_default=True,
+    help="A body that is not complete after so long is answered 408.",
+)
+@click.option(
     "--idle-timeout-s",
     type=click.FloatRange(min=1),
     default=900.0,

@@ -94,6 +94,12 @@ class AsyncStream(AsyncIterator[Delta]):
         return self._assembler.chat_state
 
     @property
+    def served_by(self) -> str | None:
+        """The model that a loaded server handed this request to, once the first response is here; None: the one that
+        was asked."""
+        return self._assembler.served_by
+
+    @property
     def resume_token(self) -> str | None:
         """Of a resumable stream, once its first response is here; see `AsyncClient.resume`."""
         return self._assembler.resume_token

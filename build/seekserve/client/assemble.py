@@ -58,7 +58,7 @@ class Assembler:
         self._cumulative_logprob: float | None = None
         self.chat_state: str | None = None
         """Of a chat, from its first response on."""
-        self._served_by: str | None = None
+        self.served_by: str | None = None
         self._ttft_s: float | None = None
         self._ended_at_s: float | None = None
         self.resume_token = resume_token
@@ -121,7 +121,7 @@ class Assembler:
             logprobs=tuple(self._logprobs),
             cumulative_logprob=self._cumulative_logprob,
             chat_state=self.chat_state,
-            served_by=self._served_by,
+            served_by=self.served_by,
         )
 
     def _read_outputs(self, response: Any) -> bytes | None:
@@ -142,7 +142,7 @@ class Assembler:
             elif name == "resume_token":
                 self.resume_token = wire.read_text(tensor, content).decode("utf-8", "replace") or None
             elif name == "served_by":
-                self._served_by = wire.read_text(tensor, content).decode("utf-8", "replace") or None
+                self.served_by = wire.read_text(tensor, content).decode("utf-8", "replace") or None
             elif name == "queue_ms":
                 self._queue_ms = float(wire.read_number(tensor, content))
             elif name == "chat_state":

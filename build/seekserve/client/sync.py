@@ -79,6 +79,12 @@ class Stream(Iterator[Delta]):
         return self._assembler.chat_state
 
     @property
+    def served_by(self) -> str | None:
+        """The model that a loaded server handed this request to, once the first response is here; None: the one that
+        was asked."""
+        return self._assembler.served_by
+
+    @property
     def resume_token(self) -> str | None:
         """Of a resumable stream, once its first response is here; see `Client.resume`."""
         return self._assembler.resume_token

@@ -58,7 +58,15 @@ class Desk:
     """What all requests share."""
 
     def __init__(
-        self, *, pool: Pool, door: Door, metrics: Metrics, log: RequestLog, tracer: Tracer, max_body_bytes: int
+        self,
+        *,
+        pool: Pool,
+        door: Door,
+        metrics: Metrics,
+        log: RequestLog,
+        tracer: Tracer,
+        max_body_bytes: int,
+        body_timeout_s: float,
     ) -> None:
         self.pool = pool
         self.door = door
@@ -66,6 +74,7 @@ class Desk:
         self.log = log
         self.tracer = tracer
         self.max_body_bytes = max_body_bytes
+        self.body_timeout_s = body_timeout_s
 
     def new_record(self, scope: Scope, headers: Mapping[str, str], route: str) -> Record:
         given = headers.get("x-request-id", "")
@@ -120,7 +129,7 @@ class Answering:
         desk = self._desk
         admitted = desk.door.admit(headers, route=self._route)
         record.key, record.tenant, record.request_class = admitted.key, admitted.tenant, admitted.request_class
-        body = await read_json(receive, headers, max_body_bytes=desk.max_body_bytes)
+        body = await read_json(receive, headers, max_body_bytes=desk.max_body_bytes, timeout_s=desk.body_timeout_s)
         is_chat = self._is_chat
         if is_chat is None:
             is_chat = isinstance(body, Mapping) and body.get("messages") is not None

@@ -37,7 +37,15 @@ def make_app(
         [Backend(spec, idle_timeout_s=options.idle_timeout_s) for spec in options.backends], route=options.route
     )
     door = Door(keys)
-    desk = Desk(pool=pool, door=door, metrics=Metrics(), log=log, tracer=tracer, max_body_bytes=options.max_body_bytes)
+    desk = Desk(
+        pool=pool,
+        door=door,
+        metrics=Metrics(),
+        log=log,
+        tracer=tracer,
+        max_body_bytes=options.max_body_bytes,
+        body_timeout_s=options.body_timeout_s,
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

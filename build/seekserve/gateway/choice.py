@@ -63,6 +63,11 @@ class Choice:
         return None if token is None else wrap(token, self.backend, self.chat_state)
 
     @property
+    def served_by(self) -> str | None:
+        """The model that a loaded server handed this to, once the first delta is here."""
+        return None if self._stream is None else self._stream.served_by
+
+    @property
     def completion(self) -> Completion:
         assert self._stream is not None
         return self._stream.completion

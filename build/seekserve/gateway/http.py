@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,21 +24,13 @@ def header_map(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
-async def read_json(receive: Receive, headers: Mapping[str, str], *, max_body_bytes: int) -> Any:
-    """Raises ProblemError: 413 as soon as the body is known to be too large, 400 when it is not JSON."""
+async def read_json(receive: Receive, headers: Mapping[str, str], *, max_body_bytes: int, timeout_s: float) -> Any:
+    """Raises ProblemError: 413 as soon as the body is known to be too large, 408 when it is not here in time, 400 when
+    it is not JSON."""
     announced = headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > max_body_bytes:
         raise _too_large(int(announced), max_body_bytes)
-    data = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientLeft
-        data += message.get("body", b"")
-        if len(data) > max_body_bytes:
-            raise _too_large(len(data), max_body_bytes)
-        if not message.get("more_body", False):
-            break
+    data = await _read_in_time(receive, max_body_bytes, timeout_s)
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -44,6 +38,41 @@ async def read_json(receive: Receive, headers: Mapping[str, str], *, max_body_by
         raise ProblemError(
             Problem(status=400, code="invalid", message=f"the body is not JSON{where}", kind="invalid")
         ) from None
+
+
+async def _read_in_time(receive: Receive, max_body_bytes: int, timeout_s: float) -> bytearray:
+    """The task is cancelled from beside when time is over: one of its own for the reading would cost every request a
+    turn of the loop."""
+    task = asyncio.current_task()
+    assert task is not None
+    is_late = False
+
+    def end() -> None:
+        nonlocal is_late
+        is_late = True
+        task.cancel()
+
+    data = bytearray()
+    timer = asyncio.get_running_loop().call_later(timeout_s, end)
+    try:
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientLeft
+            data += message.get("body", b"")
+            if len(data) > max_body_bytes:
+                raise _too_large(len(data), max_body_bytes)
+            if not message.get("more_body", False):
+                return data
+    except asyncio.CancelledError:
+        if not is_late:
+            raise
+        if sys.version_info >= (3, 11):
+            task.uncancel()
+        reason = f"{len(data)} bytes of the body came within {timeout_s:g} s and not its end; send it again"
+        raise ProblemError(Problem(status=408, code="body_timeout", message=reason, kind="invalid")) from None
+    finally:
+        timer.cancel()
 
 
 def _too_large(size_bytes: int, limit_bytes: int) -> ProblemError:

@@ -51,6 +51,8 @@ class GatewayOptions:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     max_body_bytes: int = 4 * 1024 * 1024
+    body_timeout_s: float = 30.0
+    """For reading a whole body: who sends one byte now and then holds a connection no longer."""
     idle_timeout_s: float = 900.0
     """Between two responses of a backend, the wait in its queue included; the last resort against hanging."""
     drain_timeout_s: float = 30.0

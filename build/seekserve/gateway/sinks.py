@@ -121,8 +121,8 @@ class StreamSink:
         self._record.status = 200
         if delta is not None:
             self._record.queue_ms = delta.queue_ms
-        token = choice.resume_token
-        await start_stream(self._send, {**self._headers, **({"x-resume-token": token} if token else {})})
+        told = {"x-resume-token": choice.resume_token, "x-served-by": choice.served_by}
+        await start_stream(self._send, {**self._headers, **{name: text for name, text in told.items() if text}})
 
     async def _write_parts(self, index: int, parts: Sequence[Part]) -> None:
         for number, part in enumerate(parts, 1):
@@ -193,7 +193,10 @@ class WholeSink:
         self._record.status = 200
         counts = count(self._ask, choices, self._record)
         body = self._head.whole([self._choices[index] for index in sorted(self._choices)], counts)
-        await send_whole(self._send, 200, body, self._headers)
+        models = dict.fromkeys(each.served_by for each in choices if each.served_by)
+        await send_whole(
+            self._send, 200, body, {**self._headers, **({"x-served-by": ", ".join(models)} if models else {})}
+        )
 
 
 def parts_of(ask: Ask, choice: Choice, record: Record) -> ChatParts:
