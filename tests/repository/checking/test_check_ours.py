@@ -128,6 +128,28 @@ def test_gpus_of_the_instances_are_disjoint_and_enough(tmp_path: Path, ids: str,
     assert (found == []) if not said else any(said in message for message in found)
 
 
+@pytest.mark.parametrize(
+    ("bundle", "first", "second", "said"),
+    [
+        (TRTLLM, (), (), "loads onto GPU 0, 1, as chat does"),
+        (TRTLLM, (), ("--gpus", "1,2"), "loads onto GPU 1, as chat does"),
+        (TRTLLM, ("--gpus", "0,1"), ("--gpus", "2,3"), ""),
+        (None, (), (), ""),
+    ],
+)
+def test_two_models_on_one_gpu_are_told(
+    tmp_path: Path, bundle: Bundle | None, first: tuple[str, ...], second: tuple[str, ...], said: str
+) -> None:
+    folder, repository = write_bundle(tmp_path / "bundle", bundle), tmp_path / "repo"
+    for name, gpus in (("chat", first), ("other", second)):
+        made = CliRunner().invoke(cli, ["render", str(folder), "--out", str(repository), "--name", name, *gpus])
+        assert made.exit_code == 0, made.output
+    report = check_repository(repository)
+    assert not report.errors
+    found = [(each.rule, each.file, each.message.split(":")[0]) for each in report.findings]
+    assert found == ([("gpus-shared", "other/config.pbtxt", said)] if said else [])
+
+
 def test_the_command_prints_the_findings_and_exits_2(tmp_path: Path) -> None:
     repository = rendered(tmp_path)
     good = CliRunner().invoke(cli, ["check", str(repository)])

@@ -10,6 +10,7 @@ from seekserve.errors import InputError
 from .config_rules import config_findings
 from .ensembles import call_findings
 from .finding import RepositoryFinding, error
+from .gpus import shared_gpus
 from .model import ModelFolder, read_model_folder
 from .ours import is_ours, our_findings
 from .report import CheckReport
@@ -48,6 +49,7 @@ def check_repository(
         else:
             findings += stock_findings(model, version=version)
     findings += call_findings(models)
+    findings += shared_gpus(models.values())
     if only:
         findings = [each for each in findings if each.file == "." or each.file.split("/")[0] in only]
     return CheckReport(repository=repository, models=tuple(sorted(models)), findings=tuple(_ordered(findings)))

@@ -16,7 +16,8 @@ from seekserve_backend.contract.policy import Policy
 from ..check import config_problems
 from ..model_config import CONFIG_FILE
 from ..render import BACKEND_NAME
-from .finding import RepositoryFinding, error, warning
+from .finding import RepositoryFinding, error
+from .gpus import gpu_findings
 from .model import ModelFolder
 
 __all__ = ["is_ours", "our_findings"]
@@ -51,7 +52,7 @@ def our_findings(model: ModelFolder, *, version: str | None, hashes: bool) -> It
     if Path(place).resolve().parent == model.path.parent.resolve():
         message = f"bundle_dir {place} stands in the repository, where Triton takes it for a model"
         yield error("bundle-inside", model.config_file, line, message, "move it elsewhere, then render again")
-    yield from _gpus(model, bundle)
+    yield from gpu_findings(model, bundle)
     if bundle.engine == "trtllm-engine":
         for problem in _engine_problems(Path(place), bundle):
             yield error("engine", model.config_file, line, problem, "build the bundle again")
@@ -93,34 +94,3 @@ def _policy(model: ModelFolder) -> Iterator[RepositoryFinding]:
                 f"render it there too, or name one of {', '.join(sorted(beside))}" if beside else "render it there too"
             )
             yield error("policy", f"{model.name}/{name}", None, message, hint)
-
-
-def _gpus(model: ModelFolder, bundle: Bundle) -> Iterator[RepositoryFinding]:
-    """`0,1;2,3`: one group for each instance, each as large as the replica, no GPU in two."""
-    text = model.parameters.get("gpu_device_ids", "")
-    count = sum(group.count or 1 for group in model.config.instance_group) or 1
-    line = model.parameter_line("gpu_device_ids")
-    if not text:
-        if count > 1 and bundle.trtllm is not None:
-            message = f"{count} instances and no gpu_device_ids: all of them would load onto the same GPUs"
-            yield error("gpus", model.config_file, model.line("count"), message, _RENDER)
-        return
-    try:
-        groups = [[int(number) for number in part.split(",")] for part in text.split(";")]
-    except ValueError:
-        yield error("gpus", model.config_file, line, f"gpu_device_ids {text!r} is not of the form 0,1;2,3")
-        return
-    world = bundle.parallel.world_size
-    if len(groups) != count:
-        yield error("gpus", model.config_file, line, f"gpu_device_ids has {len(groups)} groups for {count} instances")
-    for group in groups:
-        if len(group) != world:
-            message = f"gpu_device_ids {','.join(map(str, group))}: {len(group)} GPUs for a replica of {world} ranks"
-            yield error("gpus", model.config_file, line, message)
-    flat = [number for group in groups for number in group]
-    twice = sorted({number for number in flat if flat.count(number) > 1})
-    if twice:
-        yield error("gpus", model.config_file, line, f"gpu_device_ids names GPU {twice[0]} twice")
-    if bundle.parallel.nodes > 1:
-        message = f"the bundle spans {bundle.parallel.nodes} nodes, where gpu_device_ids chooses on one only"
-        yield warning("gpus", model.config_file, line, message)
