@@ -300,7 +300,8 @@ class EngineLoop:
         with desk.cond:
             now = desk.clock()
             desk.core.pause(now + self._keeper.load_s, _SWAPPING)
-            left = [live for live in desk.live.values() if not live.inbound.is_probe]
+            # A probe that the core has released goes with what is left: the new engine will know nothing of it.
+            left = [live for live in desk.live.values() if not live.inbound.is_probe or live.id in self._held]
         if now < wish.deadline_s:
             return not (left or self.in_engine or self._held)
         wish.failed_requests = len(left)

@@ -8,7 +8,7 @@ from tests.core.test_paced import CLASSES, MODEL, ask, read, released
 from seekserve_backend.contract.bundle import KvCache, Limits
 from seekserve_backend.contract.policy import Policy
 from seekserve_backend.core.scheduler import Scheduler
-from seekserve_backend.core.types import Accepted, Refused, StepReport
+from seekserve_backend.core.types import Accepted, End, Refused, Signals, StepReport, Terminal
 
 
 def scheduler(kind: str = "paced", *, may_pause: bool = True) -> Scheduler:
@@ -90,3 +90,28 @@ def test_requests_may_outgrow_the_whole_cache_in_our_books() -> None:
     gauges = core.snapshot().gauges
     assert gauges["pressure"] >= 1.0
     core.check_integrity()
+
+
+def test_what_was_outgrown_is_forgotten_when_it_ends_though_nobody_waits() -> None:
+    core = scheduler()
+    ids = started(core, 10)
+    core.observe(StepReport(step_ms=20.0, prefill_tokens=2000, firsts=tuple(ids), batch_size=10), 0.1)
+    core.observe(StepReport(step_ms=20.0, decode_tokens=10 * 600, batch_size=10), 0.2)
+    core.step(0.2, Signals())
+    assert core.snapshot().gauges["memory_pressure"] == 0.99, "80 blocks more than were given"
+    ends = tuple(End(id=id, terminal=Terminal.FINISHED, tokens=600) for id in ids[1:])
+    core.observe(StepReport(step_ms=20.0, ends=ends), 0.3)
+    core.step(0.3, Signals())
+    answer = ask(core, "next", 0.3, prompt_tokens=2000, max_tokens=2800, deadline_ms=3000)
+    assert isinstance(answer, Accepted), "87 blocks are free, and it is expected to need 34"
+    assert core.snapshot().gauges["pressure"] < 0.5
+
+
+def test_what_is_outgrown_while_nobody_waits_is_seen_by_who_comes_next() -> None:
+    core = scheduler()
+    ids = started(core, 10)
+    core.observe(StepReport(step_ms=20.0, prefill_tokens=2000, firsts=tuple(ids), batch_size=10), 0.1)
+    core.observe(StepReport(step_ms=20.0, decode_tokens=10 * 600, batch_size=10), 0.2)
+    core.step(0.2, Signals())
+    answers = [ask(core, f"n{n}", 0.2, prompt_tokens=200, max_tokens=2800, deadline_ms=1000) for n in range(12)]
+    assert not any(isinstance(each, Accepted) for each in answers), "130 blocks are held, and there are 100"

@@ -48,3 +48,32 @@ def test_an_id_that_comes_again_does_not_take_the_place_it_had() -> None:
     tenants.push(again)
     tenants.take(other, 1.0)
     assert tenants.first_urgent() is again
+
+
+def test_a_tenant_that_comes_while_nobody_waits_starts_level_with_who_was_served() -> None:
+    """Hours that another had for itself are no claim on the next ones."""
+    tenants = Tenants()
+    order = 0
+
+    def come(name: str) -> None:
+        nonlocal order
+        order += 1
+        entry = urgent(order, float(order))
+        entry.tenant = name
+        tenants.push(entry)
+
+    for _ in range(1000):
+        come("old")
+        head = tenants.first_urgent()
+        assert head is not None
+        tenants.take(head, 50.0)
+    turns = []
+    come("new")
+    for _ in range(20):
+        come("old")
+        come("new")
+        head = tenants.first_urgent()
+        assert head is not None
+        turns.append(head.tenant)
+        tenants.take(head, 50.0)
+    assert turns.count("old") == pytest.approx(10, abs=1)

@@ -74,7 +74,7 @@ def resolve_gpu(
     # Warnings about a cache that is not there would hide why.
     findings += [found for found in judged if found.is_error or case.loads]
     findings += spill_findings(case, host_cache, use_uvm=use_uvm)
-    findings += pause_findings(case, policy)
+    findings += pause_findings(case, policy) if case.loads else []
     findings += [_of_checkpoint(text) for text in model.warnings]
     deployment = Deployment(
         case=case,

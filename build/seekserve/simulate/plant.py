@@ -75,6 +75,7 @@ class Step:
         """Requests that had their first token before it."""
         self.decode_tokens = decode_tokens
         self.prefill_tokens = prefill_tokens
+        """Of prompts, for the first time: engines tell of no others."""
         self.firsts: list[str] = []
         self.ends: list[tuple[str, int]] = []
         """(id, tokens produced)"""
@@ -192,13 +193,13 @@ class Plant:
             self._make_room(self.options.kv_tokens, now)
         self._steps += 1
         decoding = len(self._decoding)
-        prefill, attention, read = self._read()
+        prefill, reread, attention, read = self._read()
         ms = self._ms(decoding * (1 + self.options.draft_tokens) + prefill, attention, now)
         self._owed_tokens += self._rate
         made = int(self._owed_tokens + _SLACK_TOKENS)
         self._owed_tokens -= made
         self._kv_tokens += self._rate
-        step = Step(ms, decoding, made, prefill)
+        step = Step(ms, decoding, made, prefill - reread)
         for reading in read:
             self._start_decoding(reading)
             if reading.paused_s is None:
@@ -211,9 +212,9 @@ class Plant:
         assert pool is None or self._kv_tokens <= pool + 1.0, f"{self._kv_tokens:.0f} KV tokens in a pool of {pool}"
         return step
 
-    def _read(self) -> tuple[int, float, list[_Reading]]:
-        """(prompt tokens of this step, pairs for attention, prompts that are through)."""
-        left, prefill, pairs, taken = self.options.chunk_tokens, 0, 0.0, 0
+    def _read(self) -> tuple[int, int, float, list[_Reading]]:
+        """(tokens read in this step, of which of paused requests, pairs for attention, prompts that are through)."""
+        left, prefill, reread, pairs, taken = self.options.chunk_tokens, 0, 0, 0.0, 0
         pool = self.options.kv_tokens if self.options.may_pause else None
         through: list[_Reading] = []
         while self._reading and left > 0:
@@ -225,13 +226,14 @@ class Plant:
             c = min(left, head.whole_tokens - prefix)
             pairs += 2.0 * prefix * c + c * c
             prefill += c
+            reread += 0 if head.paused_s is None else c
             left -= c
             head.read_tokens = prefix + c
             taken += head.whole_tokens + 1
             if head.read_tokens < head.whole_tokens:
                 break
             through.append(self._reading.popleft())
-        return prefill, pairs, through
+        return prefill, reread, pairs, through
 
     def _has_room(self, pool_tokens: float, taken_tokens: int, head: _Reading) -> bool:
         """Whether a pausing engine begins to read it: as a whole, and what decodes goes on beside it."""

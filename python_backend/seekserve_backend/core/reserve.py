@@ -50,13 +50,18 @@ class Reserve:
         """Of the capacity, by those that have outgrown what they were given."""
         return self.capacity_blocks - self.outgrown_blocks
 
+    @property
+    def taken_blocks(self) -> int:
+        """Given out, or outgrown; the engine has no more than its capacity."""
+        return min(self.used_blocks + self.outgrown_blocks, self.capacity_blocks)
+
     def most_blocks(self, share: float) -> int:
         """That may be given out in all. Where only what is expected is given, the rest is for those that turn out
         longer."""
         return int(share * self.left_blocks) if self.may_pause else self.capacity_blocks
 
     def note_growth(self) -> None:
-        """Before a round of releases, where requests may outgrow what they were given. Walks what runs."""
+        """At every step, where requests may outgrow what they were given: arrivals ask for it, too. Walks what runs."""
         outgrown, running, block_tokens = 0, self.running, self.block_tokens
         for entry_id, tokens in self.held.tokens_by_id().items():
             entry = running.get(entry_id) or self.leaving.get(entry_id)

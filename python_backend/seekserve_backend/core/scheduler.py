@@ -208,7 +208,7 @@ class Scheduler:
         decisions: list[Decision] = [self._expire(id, now) for id in self._deadlines.pop_due(now)]
         while (late := self._gate.hopeless(now)) is not None:
             decisions.append(self._expire(late.id, now))
-        if self._reserve.may_pause and self._books.by_phase[_QUEUED]:
+        if self._reserve.may_pause:
             self._reserve.note_growth()
         self._gate.tick(now)
         rung, start = self._gate.rung, self._gate.next
@@ -311,6 +311,9 @@ class Scheduler:
         self._reserve = self._new_reserve(limits, kv)
         self._gate = make_gate(self._policy, limits, kv, step_model, self._reserve)
         for entry in reversed(waiting):  # each goes to the head
+            answer_tokens = 1 if kv.may_pause else entry.max_tokens
+            entry.need_blocks = kv.blocks_for(entry.prompt_tokens + answer_tokens)
+            self._gate.prepare(entry)
             self._gate.push(entry)
 
     def replace_policy(self, policy: Policy) -> None:
@@ -393,7 +396,7 @@ class Scheduler:
         return {
             **self._gate.gauges(),
             **self.routing.gauges(),
-            **self.held.gauges(taken_blocks=self._reserve.used_blocks, total_blocks=self._reserve.capacity_blocks),
+            **self.held.gauges(taken_blocks=self._reserve.taken_blocks, total_blocks=self._reserve.capacity_blocks),
             "breaker": states[self.breaker.state],
             "breaker_openings": float(self.breaker.openings),
         }

@@ -72,7 +72,7 @@ class SeedGate(ReleaseGate):
         reserve, self._now = self._reserve, now
         if self._started_s is None:
             self._started_s = self._calm_since_s = now
-        self._watch("kv", reserve.used_blocks > self._options.memory_share * reserve.capacity_blocks, now)
+        self._watch("kv", reserve.taken_blocks > self._options.memory_share * reserve.capacity_blocks, now)
         p99_ms = self._p99_ms(now)
         self._watch("p99", p99_ms > self._options.level1_p99_ms, now)
         self._watch("level2", p99_ms > self._options.level2_p99_ms, now)

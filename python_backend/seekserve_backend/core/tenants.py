@@ -98,6 +98,8 @@ class Tenants:
         self._all: dict[str, Tenant] = {}
         self._only: Tenant | None = None
         """Where there is but one, as on most servers."""
+        self._level_ms = 0.0
+        """Had by whoever went last, before it went: with which one starts who comes while nobody waits."""
         self.waiting: dict[str, int] = {}
         """Requests by class."""
         self._weights: Mapping[str, float] = {}
@@ -122,7 +124,7 @@ class Tenants:
         self.waiting[name] = self.waiting.get(name, 0) + 1
         if not (tenant.urgent or tenant.offline or tenant is self._only):
             others = [each.served_ms for each in self._all.values() if each.is_waiting]
-            tenant.served_ms = max(tenant.served_ms, min(others, default=0.0))
+            tenant.served_ms = max(tenant.served_ms, min(others, default=self._level_ms))
         if entry.is_offline:
             tenant.offline[entry.id] = entry
             self.offline += 1
@@ -139,7 +141,10 @@ class Tenants:
     def take(self, entry: Entry, cost_ms: float) -> None:
         """It goes, at its tenant's expense."""
         tenant = self.remove(entry)
-        tenant.served_ms += cost_ms / tenant.weight
+        served_ms = tenant.served_ms
+        if served_ms > self._level_ms:
+            self._level_ms = served_ms
+        tenant.served_ms = served_ms + cost_ms / tenant.weight
 
     def remove(self, entry: Entry) -> Tenant:
         tenant = self._all[entry.tenant]

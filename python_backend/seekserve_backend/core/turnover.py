@@ -24,4 +24,6 @@ class Turnover:
         self._tokens *= self._keep
 
     def made(self, tokens: int) -> None:
-        self._tokens += tokens
+        """Fewer than none: of a probe, taken back, though they have faded since."""
+        tokens_in_all = self._tokens + tokens
+        self._tokens = tokens_in_all if tokens_in_all > 1.0 else 1.0

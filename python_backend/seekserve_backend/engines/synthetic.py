@@ -162,10 +162,9 @@ class SyntheticEngine:
         if self._info.may_pause:
             self._share_cache()
         batch_size, held_tokens = len(self._running), sum(each.held_tokens for each in self._running.values())
-        decoding, chunks, tokens, ended = self._advance()
+        decoding, chunks, prefill, tokens, ended = self._advance()
         ends += ended
         step_ms = self._take_time(decoding, held_tokens, chunks, slowdown)
-        prefill = sum(c for _, c in chunks)
         self._steps += 1
         self._last_batch, self._last_step_ms = batch_size, step_ms
         self._tokens_out += len(tokens)
@@ -189,12 +188,12 @@ class SyntheticEngine:
         self._free_blocks = free
         self._paused = sum(entry.is_paused for entry in self._running.values())
 
-    def _advance(self) -> tuple[int, list[tuple[int, int]], list[TokenEvent], list[EndEvent]]:
-        """(requests that decoded, chunks of prompts that were read, tokens, ends)"""
+    def _advance(self) -> tuple[int, list[tuple[int, int]], int, list[TokenEvent], list[EndEvent]]:
+        """(requests that decoded, chunks that were read, of which prompts for the first time, tokens, ends)"""
         chunks: list[tuple[int, int]] = []
         tokens: list[TokenEvent] = []
         ends: list[EndEvent] = []
-        budget, decoding = self._chunk_tokens, 0
+        budget, decoding, prefill = self._chunk_tokens, 0, 0
         for request_id, entry in list(self._running.items()):
             if entry.is_paused:
                 continue
@@ -202,6 +201,7 @@ class SyntheticEngine:
                 take = min(budget, entry.to_prefill)
                 if take:
                     chunks.append((entry.held_tokens, take))
+                    prefill += 0 if entry.made else take
                 budget -= take
                 entry.to_prefill -= take
                 if entry.to_prefill:
@@ -213,7 +213,7 @@ class SyntheticEngine:
             if entry.made == entry.length:
                 self._remove(request_id)
                 ends.append(EndEvent(id=request_id, reason=entry.end_reason))
-        return decoding, chunks, tokens, ends
+        return decoding, chunks, prefill, tokens, ends
 
     def _take_time(self, decoding: int, held_tokens: int, chunks: list[tuple[int, int]], slowdown: float) -> float:
         if self._model is None or not (decoding or chunks):
