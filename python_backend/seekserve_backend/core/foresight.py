@@ -156,7 +156,8 @@ class Foresight:
         if blocks > 0 and not self._may_pass(entry, free_blocks):
             stay = max(_LEAST_STAY, entry.need_blocks * entry.expected_tokens / max(asked.usual_stay, 1.0))
             late_blocks = blocks + luck * math.sqrt(blocks * entry.need_blocks)
-            wait_ms = max(wait_ms, late_blocks * self._held_ms / self._reserve.capacity_blocks * stay)
+            # What some outgrow is taken out of what others give back.
+            wait_ms = max(wait_ms, late_blocks * self._held_ms / self._reserve.left_blocks * stay)
         return wait_ms
 
     def _may_pass(self, entry: Entry, free_blocks: int) -> bool:
@@ -197,7 +198,7 @@ class Foresight:
         """Urgent work that arrives over what the engine can take at its target: above 1 some must be refused."""
         asked, memory_s = self.asked, self._options.demand_memory_s
         prompts = self._engine.bias * asked.share / self.prefill_share
-        cache = asked.blocks * self._held_ms / (1000.0 * memory_s * self._reserve.capacity_blocks)
+        cache = asked.blocks * self._held_ms / (1000.0 * memory_s * self._reserve.left_blocks)
         return self._faded(now) * max(prompts, cache)
 
     def slot_demand_at(self, now: float) -> float:

@@ -47,8 +47,8 @@ class Reserve:
 
     @property
     def left_blocks(self) -> int:
-        """Of the capacity, by those that have outgrown what they were given."""
-        return self.capacity_blocks - self.outgrown_blocks
+        """Of the capacity, by those that have outgrown what they were given; at least one."""
+        return max(self.capacity_blocks - self.outgrown_blocks, 1)
 
     @property
     def taken_blocks(self) -> int:
