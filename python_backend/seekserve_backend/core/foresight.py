@@ -90,7 +90,8 @@ class Foresight:
             dear_ms = self._options.dear_cushion * bias * self._dearness_ms(entry, now) / share
             wait_ms += dear_ms
         slots = pace.most_running - held.count
-        blocks = reserve.most_blocks(self._options.kv_share) - reserve.used_blocks
+        most_blocks = reserve.most_blocks(self._options.kv_share) if reserve.may_pause else reserve.capacity_blocks
+        blocks = most_blocks - reserve.used_blocks
         is_short = tenants.urgent >= slots or tenants.urgent_blocks + entry.need_blocks > blocks
         if is_short and (held.count or tenants.urgent):  # alone it may have all there is
             room_ms = self._room_ms(entry, slots, blocks) + dear_ms

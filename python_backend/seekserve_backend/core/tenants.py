@@ -241,9 +241,9 @@ class Tenants:
     def requests_ahead(self, entry: Entry) -> tuple[int, int]:
         """(how many, blocks of cache that they may need) of urgent ones before a newcomer, by turns as above."""
         own = self._all.get(entry.tenant)
+        if own is not None and own is self._only and len(own.urgent) > _MOST_SUMMED:
+            return self.urgent, self.urgent_blocks
         requests, blocks = (0, 0) if own is None else self._own_ahead(own, entry)
-        if own is not None and own is self._only:
-            return requests, blocks
         weight = 1.0 if own is None else own.weight
         turn = requests + 1
         for other in self._all.values():
