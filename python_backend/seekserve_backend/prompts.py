@@ -109,7 +109,9 @@ class PromptEncoder:
         return f"model {self._model!r}: {reason}" if self._model else reason
 
     def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        # Unlike `encode` this lets other threads run meanwhile: a long prompt would hold up every stream there is.
+        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
+        ids: list[int] = encoding.ids
         return ids
 
     def _checked_ids(self, ids: tuple[int, ...]) -> tuple[int, ...]:
