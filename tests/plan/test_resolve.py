@@ -39,6 +39,7 @@ def test_without_inputs_the_defaults_of_the_reference_engine_apply() -> None:
         "block_tokens": 32,
         "capacity_blocks": 1024,
         "bytes_per_token": 320,
+        "may_pause": False,
     }
     assert (made.name, made.engine, made.prompt_limit_tokens) == ("toy", "reference", 2047)
 
