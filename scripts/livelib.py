@@ -39,7 +39,7 @@ REFERENCE_SLO = SloFile(
 )
 # A step may hold one chunk beside a full batch, as the simulated engine does it.
 REFERENCE_STEP_TOKENS = 272
-RECORDED_RPS = (1.0, 3.0, 6.0, 10.0)
+RECORDED_RPS = (1.0, 3.0, 6.0, 10.0, 20.0)
 
 
 @dataclass(frozen=True, kw_only=True)
