@@ -92,12 +92,18 @@ def test_requests_may_outgrow_the_whole_cache_in_our_books() -> None:
     core.check_integrity()
 
 
-def test_what_was_outgrown_is_forgotten_when_it_ends_though_nobody_waits() -> None:
+def outgrown() -> tuple[Scheduler, list[str]]:
+    """Ten hold 13 blocks each where they were given 5, and nobody waits."""
     core = scheduler()
     ids = started(core, 10)
     core.observe(StepReport(step_ms=20.0, prefill_tokens=2000, firsts=tuple(ids), batch_size=10), 0.1)
     core.observe(StepReport(step_ms=20.0, decode_tokens=10 * 600, batch_size=10), 0.2)
     core.step(0.2, Signals())
+    return core, ids
+
+
+def test_what_was_outgrown_is_forgotten_when_it_ends_though_nobody_waits() -> None:
+    core, ids = outgrown()
     assert core.snapshot().gauges["memory_pressure"] == 0.99, "80 blocks more than were given"
     ends = tuple(End(id=id, terminal=Terminal.FINISHED, tokens=600) for id in ids[1:])
     core.observe(StepReport(step_ms=20.0, ends=ends), 0.3)
@@ -108,10 +114,6 @@ def test_what_was_outgrown_is_forgotten_when_it_ends_though_nobody_waits() -> No
 
 
 def test_what_is_outgrown_while_nobody_waits_is_seen_by_who_comes_next() -> None:
-    core = scheduler()
-    ids = started(core, 10)
-    core.observe(StepReport(step_ms=20.0, prefill_tokens=2000, firsts=tuple(ids), batch_size=10), 0.1)
-    core.observe(StepReport(step_ms=20.0, decode_tokens=10 * 600, batch_size=10), 0.2)
-    core.step(0.2, Signals())
+    core, _ = outgrown()
     answers = [ask(core, f"n{n}", 0.2, prompt_tokens=200, max_tokens=2800, deadline_ms=1000) for n in range(12)]
     assert not any(isinstance(each, Accepted) for each in answers), "130 blocks are held, and there are 100"
